@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"slices"
 	"strings"
 	"time"
 
@@ -268,7 +267,7 @@ func (r *routes) changeConfig(ctx context.Context, seen *uint64, dryRun bool, ch
 	}
 	out.Unchanged = doc.Config != nil && out.Diff.Empty()
 	if !out.Unchanged {
-		if err := r.checkExpects(ctx, &after); err != nil {
+		if err := r.checkExpects(ctx, doc.Config, &after); err != nil {
 			return nil, r.Refuse("config", err)
 		}
 	}
@@ -300,10 +299,11 @@ func (r *routes) changeConfig(ctx context.Context, seen *uint64, dryRun bool, ch
 
 // checkExpects refuses expects and target_wait while a replica runs that does not know them: it
 // would keep another configuration in force than the others, and refuse the jobs that they accept.
-// One release brought both.
-func (r *routes) checkExpects(ctx context.Context, cfg *selection.Config) error {
-	targets := slices.ContainsFunc(cfg.Pools, func(p selection.Pool) bool { return p.TargetWait != "" })
-	if !cfg.Expects() && !targets {
+// Pools that have them in the store already may keep them: that replica has refused the store's
+// configuration before. One release brought both. before is nil if the store has no valid one.
+func (r *routes) checkExpects(ctx context.Context, before, after *selection.Config) error {
+	fields := addedExpects(before, after)
+	if len(fields) == 0 {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, api.CallTimeout)
@@ -313,19 +313,31 @@ func (r *routes) checkExpects(ctx context.Context, cfg *selection.Config) error 
 		return err
 	}
 	var bad freeslot.FieldErrors
-	refuse := func(i int, key string) {
-		bad.Addf(fmt.Sprintf("%s.pools[%d].%s", root, i, key),
+	for _, field := range fields {
+		bad.Addf(field,
 			"is not known to the release of replica %s, expected after the upgrade of every replica", strings.Join(unaware, ", "))
 	}
-	for i := range cfg.Pools {
-		if cfg.Pools[i].Expects != nil {
-			refuse(i, "expects")
-		}
-		if cfg.Pools[i].TargetWait != "" {
-			refuse(i, "target_wait")
+	return bad.Err()
+}
+
+// addedExpects returns the fields expects and target_wait of pools that have not had them before.
+func addedExpects(before, after *selection.Config) (fields []string) {
+	had := make(map[string]selection.Pool)
+	if before != nil {
+		for i := range before.Pools {
+			had[before.Pools[i].ID] = before.Pools[i]
 		}
 	}
-	return bad.Err()
+	for i := range after.Pools {
+		old, now := had[after.Pools[i].ID], &after.Pools[i]
+		if now.Expects != nil && old.Expects == nil {
+			fields = append(fields, fmt.Sprintf("%s.pools[%d].expects", root, i))
+		}
+		if now.TargetWait != "" && old.TargetWait == "" {
+			fields = append(fields, fmt.Sprintf("%s.pools[%d].target_wait", root, i))
+		}
+	}
+	return fields
 }
 
 // conflict returns an error that names the current version, and its author if doc has that version.

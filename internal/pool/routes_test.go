@@ -412,9 +412,19 @@ func TestExpects(t *testing.T) {
 	if got.Status != http.StatusOK || got.Body["unchanged"] != true || !strings.Contains(string(shown), `"expects":{"labels":{"gpu":"a100"},`) {
 		t.Errorf("%d %s; want that %s is in force", got.Status, got.Text, shown)
 	}
-	// What is in force already may be put again whoever runs.
+	// What is in force already may be put again whoever runs, and stay while something else changes.
 	f.store.unaware = []string{"r-old"}
 	if got := f.Do(t, "PUT", "/v1/config", `{"version":2,"config":`+string(shown)+`}`); got.Status != http.StatusOK {
 		t.Errorf("%d %s; want status 200", got.Status, got.Text)
+	}
+	without := strings.Replace(string(shown), `{"id":"eu"}`, `{"id":"de"}`, 1)
+	if got := f.Do(t, "PUT", "/v1/config", `{"version":2,"config":`+without+`}`); got.Status != http.StatusOK || got.Body["unchanged"] == true {
+		t.Errorf("%d %s; want a change", got.Status, got.Text)
+	}
+	more := strings.Replace(without, `{"id":"de"}`, `{"id":"de","target_wait":"30s"}`, 1)
+	target = f.Do(t, "PUT", "/v1/config", `{"version":3,"config":`+more+`}`)
+	target.Refusal(t, http.StatusBadRequest, freeslot.CodeInvalidArgument)
+	if !strings.Contains(target.Text, "pools[0].target_wait is not known") || strings.Contains(target.Text, "expects is not known") {
+		t.Errorf("%s; want that the new target_wait alone is refused", target.Text)
 	}
 }

@@ -72,11 +72,6 @@ func (c *Config) Expecting(service string, r *freeslot.Requirement, slots int) [
 	return slices.Concat(byTier...)
 }
 
-// Expects reports whether a pool has Expects, also if the pools are not enabled. Nil has none.
-func (c *Config) Expects() bool {
-	return c != nil && slices.ContainsFunc(c.Pools, func(p Pool) bool { return p.Expects != nil })
-}
-
 // newExpectation prepares the Expects of a valid pool. The node will be a member of the pool,
 // whatever else its rule asks for.
 func newExpectation(p *Pool) expectation {
