@@ -98,8 +98,9 @@ func newPools(cfg *selection.Config) *pools {
 	return p
 }
 
-// slotsPerNode returns how many slots one more node of the pool brings.
-func (r *poolRow) slotsPerNode() float64 {
+// slotsPerNode returns how many slots one more node of the pool brings. before is its last answer, for
+// a pool that has become empty; 0 for the first.
+func (r *poolRow) slotsPerNode(before float64) float64 {
 	switch {
 	case r.Nodes > 0:
 		return max(float64(r.Slots)/float64(r.Nodes), 1)
@@ -108,7 +109,7 @@ func (r *poolRow) slotsPerNode() float64 {
 	case r.Draining > 0:
 		return max(float64(r.drainingSlots)/float64(r.Draining), 1)
 	default:
-		return 1
+		return max(before, 1)
 	}
 }
 

@@ -47,7 +47,10 @@ func (l load) nodes(each float64) int {
 
 // proposal is what a pool needed within the last downAfter: the largest need since each moment, so
 // that need falls and time rises from one entry to the next.
-type proposal struct{ needs []need }
+type proposal struct {
+	needs []need
+	slots float64 // that one more node brings; 0 if that was never known
+}
 
 type need struct {
 	at    time.Time
@@ -58,6 +61,10 @@ type need struct {
 func newProposal(now time.Time, present int) *proposal {
 	return &proposal{needs: []need{{now, present}}}
 }
+
+// hold keeps the last proposal as of now, while the need is not known: nodes are not removed for
+// having been needed before an outage.
+func (p *proposal) hold(now time.Time) { p.needs = []need{{now, p.needs[0].nodes}} }
 
 // add notes what the pool needs now, and returns the most that it needed within downAfter: more
 // nodes are proposed at once, fewer only after that time.

@@ -60,7 +60,9 @@ type Watch struct {
 	starts map[string]*starts // by pool
 	// proposals has what each pool with a target needed.
 	proposals map[string]*proposal
-	at        time.Time // of the last picture
+	// knownSince is the time since which all nodes and cells have been known; zero while some are not.
+	knownSince time.Time
+	at         time.Time // of the last picture
 }
 
 // NewWatch makes a watch. It does no I/O.
@@ -167,10 +169,27 @@ func (w *Watch) picture(now time.Time, since time.Duration) *DemandList {
 	p.addNodes(w.nodes.Present(w.nodes.SilenceLimit()), cfg)
 	stale := w.nodes.Stale()
 	w.addRuns(p, since)
-	if !stale && len(unreachable) == 0 {
+	if w.knows(!stale && len(unreachable) == 0, now) {
 		w.propose(p, now)
+	} else {
+		for _, of := range w.proposals {
+			of.hold(now)
+		}
 	}
 	return &DemandList{Pools: p.sorted(), AtMS: now.UnixMilli(), Stale: stale, Unreachable: unreachable}
+}
+
+// knows reports whether all nodes and cells have been known for the limit of silence. By then each
+// living node has sent a heartbeat: after an outage of Redis all nodes are silent at first.
+func (w *Watch) knows(all bool, now time.Time) bool {
+	switch {
+	case !all:
+		w.knownSince = time.Time{}
+		return false
+	case w.knownSince.IsZero():
+		w.knownSince = now
+	}
+	return now.Sub(w.knownSince) >= w.nodes.SilenceLimit()
 }
 
 // addRuns sets the mean run time of each pool.
@@ -221,7 +240,8 @@ func (w *Watch) propose(p *pools, now time.Time) {
 		if row.RunMS != nil {
 			l.run = *row.RunMS / 1000
 		}
-		wanted := all.add(now, l.nodes(row.slotsPerNode()))
+		all.slots = row.slotsPerNode(all.slots)
+		wanted := all.add(now, l.nodes(all.slots))
 		row.NodesWanted = &wanted
 	}
 }
