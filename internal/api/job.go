@@ -96,6 +96,8 @@ type JobPage struct {
 	LookedAt int    `json:"looked_at" doc:"How many jobs were looked at for this page, at most 2000. Those that do not fit are left out."`
 	SinceMS  int64  `json:"since_ms,omitempty" doc:"This page and those before it have every job that fits and ended at this time or later, by Redis' clock: earlier ones were not looked at yet, or are not kept. Absent while only jobs that have not ended were looked at."`
 	Cursor   string `json:"cursor,omitempty" doc:"Continues the listing; absent at its end. A page can be short, even empty, and still have one."`
+	// Unreachable is documented in its tag.
+	Unreachable []int `json:"unreachable,omitempty" doc:"The cells that did not answer, whose jobs are not on the page."`
 }
 
 func (s *Server) registerJobs(api huma.API) {
@@ -330,6 +332,7 @@ func (s *Server) listJobs(ctx context.Context, in *listInput) (*pageOutput, erro
 	}
 	return &pageOutput{Body: JobPage{
 		Jobs: page.Jobs, Cursor: page.Cursor, LookedAt: page.LookedAt, SinceMS: page.SinceMS,
+		Unreachable: page.Unreachable,
 	}}, err
 }
 

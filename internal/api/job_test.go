@@ -277,10 +277,10 @@ func TestList(t *testing.T) {
 		if filter != want {
 			t.Errorf("asked for %+v; want %+v", filter, want)
 		}
-		return cell.JobPage{LookedAt: 12, SinceMS: 34}, nil
+		return cell.JobPage{LookedAt: 12, SinceMS: 34, Unreachable: []int{3}}, nil
 	}
 	got = f.Do(t, "GET", "/v1/jobs?state=dead&service=tts&node=n1&code=boom&schedule=nightly&ended_from_ms=1&ended_to_ms=9", "")
-	if strings.TrimSpace(got.Text) != `{"jobs":[],"looked_at":12,"since_ms":34}` {
+	if strings.TrimSpace(got.Text) != `{"jobs":[],"looked_at":12,"since_ms":34,"unreachable":[3]}` {
 		t.Error(got.Text)
 	}
 	f.Jobs.OnList = func(_ cell.JobFilter, _ string, limit int) (cell.JobPage, error) {
