@@ -138,7 +138,13 @@ func (s *Server) getNode(ctx context.Context, in *nodeInput) (*nodeOutput, error
 	} else {
 		state, found = s.deps.Nodes.State(in.ID)
 	}
-	if !found {
+	switch {
+	case !found && in.Checked && !checked: // a node that this replica has not loaded yet may be there
+		return nil, &freeslot.Error{
+			Code: freeslot.CodeUnavailable, RetryAfter: time.Second,
+			Message: "the store did not say in time whether there is a node " + in.ID,
+		}
+	case !found:
 		return nil, &freeslot.Error{Code: freeslot.CodeNotFound, Message: "there is no node " + in.ID}
 	}
 	out := &nodeOutput{Body: s.nodeStatus(&state)}

@@ -121,6 +121,12 @@ func TestCheckedNode(t *testing.T) {
 		t.Error(got.Text)
 	}
 	found = false
+	got := f.Do(t, "GET", "/v1/nodes/node-9?checked=true", "")
+	got.Refusal(t, http.StatusServiceUnavailable, freeslot.CodeUnavailable)
+	if got.Body["retry_after_ms"] != 1000.0 {
+		t.Errorf("a node of which nothing is known: %s; want retry_after_ms 1000", got.Text)
+	}
+	fresh = true
 	f.Do(t, "GET", "/v1/nodes/node-9?checked=true", "").Refusal(t, http.StatusNotFound, freeslot.CodeNotFound)
 }
 
