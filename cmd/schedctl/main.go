@@ -8,6 +8,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -395,11 +396,20 @@ func (a *app) callFor(wait time.Duration, method, path string, query url.Values,
 	var content []byte
 	if body != nil {
 		var err error
-		if content, err = json.Marshal(body); err != nil {
+		if content, err = encode(body); err != nil {
 			return err
 		}
 	}
 	return explain(a.api.call(a.ctx, method, path, query, content, wait, out))
+}
+
+// encode returns the JSON of v.
+func encode(v any) ([]byte, error) {
+	var out bytes.Buffer
+	enc := json.NewEncoder(&out)
+	enc.SetEscapeHTML(false) // a "<" would take six bytes, and a payload could grow beyond its bound
+	err := enc.Encode(v)
+	return bytes.TrimSpace(out.Bytes()), err
 }
 
 // warn writes a line to standard error: standard output is for other programs, too.

@@ -64,7 +64,7 @@ func (c *submitCmd) Run(a *app) error {
 	if c.Wait {
 		return c.wait(a, job)
 	}
-	content, err := json.Marshal(job)
+	content, err := encode(job)
 	if err != nil {
 		return err
 	}

@@ -16,12 +16,12 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// written is a backup of two records.
-func written(tb testing.TB) string {
+// twoRecords is a backup of two records.
+func twoRecords(tb testing.TB) string {
 	tb.Helper()
 	var out bytes.Buffer
 	w, err := NewWriter(&out, Header{ID: "7f", AtMS: 1_768_045_312_000, Release: "v1"})
-	for _, name := range []string{"vip", "läng\nere"} {
+	for _, name := range []string{"vip", "läng\n<&>"} {
 		if err == nil {
 			err = w.Write("list", map[string]string{"name": name})
 		}
@@ -54,11 +54,11 @@ func readAll(in io.Reader) (string, error) {
 	}
 }
 
-const content = `list{"name":"vip"}` + "\n" + `list{"name":"läng\nere"}` + "\n"
+const content = `list{"name":"vip"}` + "\n" + `list{"name":"läng\n<&>"}` + "\n"
 
 func TestReadBack(t *testing.T) {
 	t.Parallel()
-	text := written(t)
+	text := twoRecords(t)
 	if got, err := readAll(strings.NewReader(text)); err != nil || got != content {
 		t.Errorf("%q, %v; want %q", got, err, content)
 	}
@@ -80,7 +80,7 @@ func TestReadBack(t *testing.T) {
 // TestRefused: a backup that is cut off anywhere, or has another byte anywhere, is refused.
 func TestRefused(t *testing.T) {
 	t.Parallel()
-	text := written(t)
+	text := twoRecords(t)
 	for i := range len(text) {
 		if got, err := readAll(strings.NewReader(text[:i])); !errors.Is(err, ErrCut) {
 			t.Errorf("cut off after %d bytes: %q, %v; want ErrCut", i, got, err)
@@ -124,7 +124,7 @@ func TestLineTooLong(t *testing.T) {
 // FuzzReader: no input crashes the reader, and what it takes is read the same when it is written
 // again.
 func FuzzReader(f *testing.F) {
-	text := written(f)
+	text := twoRecords(f)
 	f.Add([]byte(text))
 	f.Add([]byte(text[:len(text)-2]))
 	f.Add([]byte("{}\n{\"kind\":\"end\"}\n"))

@@ -1,6 +1,7 @@
 package archive
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -25,32 +26,32 @@ func NewWriter(out io.Writer, h Header) (*Writer, error) {
 
 // Write adds a record. data becomes JSON.
 func (w *Writer) Write(kind string, data any) error {
-	text, err := json.Marshal(data)
-	if err != nil {
-		return err
-	}
 	w.records++
-	return w.line(Record{kind, text})
+	return w.line(written{kind, data})
 }
 
 // Close writes the last line: without it the backup counts as cut off. It leaves out open.
 func (w *Writer) Close() error {
-	text, err := json.Marshal(ending{w.records, hex.EncodeToString(w.sum.Sum(nil))})
-	if err != nil {
-		return err
-	}
-	return w.line(Record{end, text})
+	return w.line(written{end, ending{w.records, hex.EncodeToString(w.sum.Sum(nil))}})
+}
+
+// written is a Record before its data is JSON.
+type written struct {
+	Kind string `json:"kind"`
+	Data any    `json:"data"`
 }
 
 func (w *Writer) line(v any) error {
-	text, err := json.Marshal(v)
-	if err != nil {
+	var text bytes.Buffer
+	enc := json.NewEncoder(&text)
+	enc.SetEscapeHTML(false) // a "<" would take six bytes, and a payload could grow beyond its bound
+	if err := enc.Encode(v); err != nil {
 		return err
 	}
-	if text = append(text, '\n'); len(text) > maxLine {
-		return fmt.Errorf("a line of the backup has %d bytes, expected at most %d", len(text), maxLine)
+	if text.Len() > maxLine {
+		return fmt.Errorf("a line of the backup has %d bytes, expected at most %d", text.Len(), maxLine)
 	}
-	w.sum.Write(text)
-	_, err = w.out.Write(text)
+	w.sum.Write(text.Bytes())
+	_, err := w.out.Write(text.Bytes())
 	return err
 }
