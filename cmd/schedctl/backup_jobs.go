@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"fmt"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -19,43 +20,61 @@ func (b *backup) jobs() error {
 	seen := make(map[string]bool)
 	for query := (url.Values{"limit": {strconv.Itoa(maxPage)}}); ; {
 		var page api.JobPage
-		if err := b.get("/v1/jobs", query, &page); err != nil {
+		err := b.patiently(func() (err error) {
+			page, err = b.jobPage(query)
+			return err
+		})
+		if err != nil {
 			return err
 		}
 		for i := range page.Jobs {
+			// A job can end while the page is read, so one that has ended can precede others that have
+			// not. A job that is being cancelled is not wanted any more.
 			j := &page.Jobs[i]
-			if j.State.Terminal() {
-				return nil
-			}
-			// A job that is being cancelled is not wanted any more.
-			if seen[j.ID] || j.State == freeslot.StateCancelling {
+			if seen[j.ID] || j.State.Terminal() || j.State == freeslot.StateCancelling {
 				continue
 			}
-			seen[j.ID] = true
-			if err := b.job(j.ID); err != nil {
+			if seen[j.ID], err = b.job(j.ID); err != nil {
 				return err
 			}
 		}
-		if page.Cursor == "" {
+		if page.Cursor == "" || page.SinceMS > 0 { // only ended jobs follow
 			return nil
 		}
 		query.Set("cursor", page.Cursor)
 	}
 }
 
-func (b *backup) job(id string) error {
+// jobPage asks for a page of jobs. It returns an error with the code unavailable if a cell did not
+// answer: jobs are missing from the page then.
+func (a *app) jobPage(query url.Values) (page api.JobPage, err error) {
+	if err := a.call(http.MethodGet, "/v1/jobs", query, nil, &page); err != nil {
+		return page, err
+	}
+	if len(page.Unreachable) > 0 {
+		return page, &freeslot.Error{
+			Code:    freeslot.CodeUnavailable,
+			Message: fmt.Sprintf("cells %v did not answer, so their jobs are not known", page.Unreachable),
+		}
+	}
+	return page, nil
+}
+
+// job writes a job, and reports whether it has: a job that has ended meanwhile, or moves, is not
+// found. One that moves can come again in the listing.
+func (b *backup) job(id string) (written bool, err error) {
 	var spec struct {
 		Tenant string       `json:"tenant"`
 		Job    freeslot.Job `json:"job"`
 	}
-	err := b.get("/v1/jobs/"+url.PathEscape(id)+"/spec", nil, &spec)
-	if freeslot.CodeOf(err) == freeslot.CodeNotFound { // it has ended meanwhile, or moved
-		return nil
+	err = b.get("/v1/jobs/"+url.PathEscape(id)+"/spec", nil, &spec)
+	if freeslot.CodeOf(err) == freeslot.CodeNotFound {
+		return false, nil
 	}
-	if err != nil {
-		return err
+	if err == nil {
+		err = b.add(kindJob, jobRecord{id, spec.Tenant, spec.Job})
 	}
-	return b.add(kindJob, jobRecord{id, spec.Tenant, spec.Job})
+	return err == nil, err
 }
 
 // job submits a job. Its idempotency key, or one made of its id, keeps a second run from making a

@@ -202,9 +202,8 @@ func (a *app) look(n *drainedNode) (idle bool, err error) {
 // running returns the first jobs that occupy slots of a node.
 func (a *app) running(node string) (jobs []freeslot.JobStatus, err error) {
 	for _, state := range []freeslot.State{freeslot.StateRunning, freeslot.StateCancelling} {
-		var page api.JobPage
-		query := url.Values{"node": {node}, "state": {string(state)}}
-		if err := a.call(http.MethodGet, "/v1/jobs", query, nil, &page); err != nil {
+		page, err := a.jobPage(url.Values{"node": {node}, "state": {string(state)}})
+		if err != nil {
 			return nil, err
 		}
 		jobs = append(jobs, page.Jobs...)

@@ -77,7 +77,8 @@ func TestDrainOfSeveral(t *testing.T) {
 }
 
 // drainReplica is a replica with nodes that answer by a script: answers[node] are the answers to
-// GET, the last one for ever; jobs are what runs on each node.
+// GET, the last one for ever; jobs are what runs on each node. "away" stands for a cell that does
+// not answer the first time.
 func drainReplica(t *testing.T, answers map[string][]string, jobs map[string]string) (url string, asked *atomic.Int64) {
 	t.Helper()
 	asked = new(atomic.Int64)
@@ -106,6 +107,11 @@ func drainReplica(t *testing.T, answers map[string][]string, jobs map[string]str
 		if r.URL.Query().Get("state") == "running" {
 			list = jobs[r.URL.Query().Get("node")]
 		}
+		if list == "away" {
+			jobs[r.URL.Query().Get("node")] = ""
+			_, _ = w.Write([]byte(`{"jobs":[],"unreachable":[3]}`))
+			return
+		}
 		_, _ = fmt.Fprintf(w, `{"jobs":[%s]}`, list)
 	})
 	server := httptest.NewServer(mux)
@@ -130,6 +136,11 @@ func TestDrainWaitsForTheTruth(t *testing.T) {
 	if n := strings.Count(got.out, "node_id"); n != 2 {
 		t.Errorf("%d nodes in\n%s; want 2", n, got.out)
 	}
+
+	url, _ = drainReplica(t, map[string][]string{"a": {`200 {"status":"drained","used":0,"checked":"fresh"}`}},
+		map[string]string{"a": "away"})
+	command(t, "", "--server", url, "nodes", "drain", "a", "--wait").
+		expect(t, exitOK, "cells [3] did not answer, so their jobs are not known; the wait goes on")
 }
 
 // TestDrainIsUndone: someone who ends the drain ends the wait, too, and so does a refusal.

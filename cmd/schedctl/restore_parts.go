@@ -11,7 +11,6 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/cmd/schedctl/archive"
-	"github.com/freeslot/freeslot/internal/api"
 	"github.com/freeslot/freeslot/internal/namelist"
 	"github.com/freeslot/freeslot/internal/namelist/server"
 	"github.com/freeslot/freeslot/internal/pool"
@@ -43,14 +42,17 @@ func (r *restore) empty() error {
 	var chains server.ChainPage
 	var documents registryserver.ConfigDocumentPage
 	var schedules schedule.SchedulePage
-	var jobs api.JobPage
 	for path, out := range map[string]any{
 		applicationsPath: &applications, listsPath: &lists, chainsPath: &chains, documentsPath: &documents,
-		schedulesPath: &schedules, "/v1/jobs": &jobs,
+		schedulesPath: &schedules,
 	} {
 		if err := r.call(http.MethodGet, path, nil, nil, out); err != nil {
 			return err
 		}
+	}
+	jobs, err := r.jobPage(nil)
+	if err != nil {
+		return err
 	}
 	has("applications", namesOf(applications.Applications, func(a namelist.Application) string { return a.Name })...)
 	has("lists", namesOf(lists.Lists, func(l server.NameList) string { return l.Name })...)
