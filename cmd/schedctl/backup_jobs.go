@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -85,8 +86,26 @@ func (r *restore) job(record archive.Record) error {
 		return err
 	}
 	j.Job.IdempotencyKey = cmp.Or(j.Job.IdempotencyKey, "restored-"+j.ID)
-	err := r.patiently(func() error {
+	submit := func() error {
 		return r.call(http.MethodPost, "/v1/restored-jobs", url.Values{"tenant": {j.Tenant}}, j.Job, nil)
-	})
-	return r.outcome(kindJob, j.ID, false, err)
+	}
+	try := r.patiently
+	if r.busy {
+		try = func(do func() error) error { return do() }
+	}
+	there := false
+	err := try(submit)
+	if e, ok := errors.AsType[*freeslot.Error](err); ok {
+		switch {
+		case e.Code.Temporary():
+			// A queue can stay full for hours, and the schedules must not wait for that. If the replica
+			// is away, what follows ends the restore.
+			r.busy = true
+			r.failed(kindJob, j.ID, err)
+			return nil
+		case r.report.Again && e.Code == freeslot.CodeConflict && e.Field == "job.idempotency_key":
+			there, err = true, nil // an earlier run made the job, and it has ended
+		}
+	}
+	return r.outcome(kindJob, j.ID, there, err)
 }

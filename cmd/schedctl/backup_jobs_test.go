@@ -2,7 +2,9 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"slices"
@@ -120,4 +122,57 @@ func TestRestoreAsksAllCells(t *testing.T) {
 	if err := r.empty(); freeslot.CodeOf(err) != freeslot.CodeUnavailable {
 		t.Errorf("error is %v, expected the code unavailable", err)
 	}
+}
+
+// TestRestoreOfBusySystem: a job that is refused for the moment is named, and what follows is
+// restored. A job that an earlier run made counts as there.
+func TestRestoreOfBusySystem(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var file bytes.Buffer
+		w, err := archive.NewWriter(&file, archive.Header{ID: "7f", AtMS: 1, Release: "v1"})
+		must(t, err)
+		for i, id := range []string{"0-full", "0-made", "0-away", "0-new"} {
+			text := fmt.Sprintf(`{"id":%q,"tenant":"acme","job":{"service":"echo","payload":"<%d&>"}}`, id, i)
+			must(t, w.Write(kindJob, json.RawMessage(text)))
+		}
+		must(t, w.Write(kindSchedule, json.RawMessage(`{"name":"nightly","tenant":"acme","schedule":{"cron":"@daily","job":{"service":"echo"}}}`)))
+		must(t, w.Close())
+		var calls []string
+		a := asking(t, func(r *http.Request) (int, string) {
+			body, err := io.ReadAll(r.Body)
+			must(t, err)
+			switch text := string(body); {
+			case r.URL.Path == "/v1/tokens":
+				return http.StatusOK, `{}`
+			case r.Method == http.MethodPut:
+				calls = append(calls, "schedule")
+				return http.StatusOK, `{}`
+			case strings.Contains(text, `"<0&>"`):
+				calls = append(calls, "full")
+				return http.StatusServiceUnavailable, `{"code":"overloaded","message":"the queue is full"}`
+			case strings.Contains(text, `"<1&>"`):
+				calls = append(calls, "made")
+				return http.StatusConflict, `{"code":"conflict","field":"job.idempotency_key","message":"it was used"}`
+			case strings.Contains(text, `"<2&>"`):
+				calls = append(calls, "away")
+				return http.StatusServiceUnavailable, `{"code":"unavailable","message":"no node fits yet"}`
+			default:
+				calls = append(calls, "new")
+				return http.StatusAccepted, `{}`
+			}
+		})
+		in, err := archive.NewReader(&file)
+		must(t, err)
+		r := &restore{app: a, in: in, report: restoreReport{Again: true}}
+		must(t, r.all())
+		want := append(slices.Repeat([]string{"full"}, patience+1), "made", "away", "new", "schedule")
+		if !slices.Equal(calls, want) {
+			t.Errorf("calls %v, expected %v", calls, want)
+		}
+		jobs, schedules := *r.report.count(kindJob), *r.report.count(kindSchedule)
+		if jobs != (restoreCount{kindJob, 1, 1, 2}) || schedules.Restored != 1 || len(r.report.Problems) != 2 {
+			t.Errorf("%+v, %+v, problems %v; want 1 job restored, 1 there, 2 failed, and the schedule", jobs, schedules, r.report.Problems)
+		}
+	})
 }

@@ -144,6 +144,9 @@ type restore struct {
 	mark   int64 // version of the document restoreMark
 	report restoreReport
 	tokens []tokenRecord
+	// busy is true once a job was refused for the moment as often as patience allows. Then each job
+	// is tried once.
+	busy bool
 }
 
 // next returns the next record.
@@ -265,10 +268,15 @@ func (r *restore) outcome(kind, name string, there bool, err error) error {
 	case r.ends(err):
 		return fmt.Errorf("%s %s: %w", kind, name, err)
 	default:
-		r.report.count(kind).Failed++
-		r.report.Problems = append(r.report.Problems, restoreProblem{kind, name, err.Error()})
+		r.failed(kind, name, err)
 	}
 	return nil
+}
+
+// failed notes a thing that could not be restored.
+func (r *restore) failed(kind, name string, err error) {
+	r.report.count(kind).Failed++
+	r.report.Problems = append(r.report.Problems, restoreProblem{kind, name, err.Error()})
 }
 
 // ends reports whether an error concerns everything that follows, too.
