@@ -57,7 +57,7 @@ func (c *backupCmd) Run(a *app) error {
 }
 
 func (c *backupCmd) file(b *backup) error {
-	file, err := output.Create(c.Out)
+	file, err := output.CreatePrivate(c.Out)
 	if err != nil {
 		return usage("%w", err)
 	}

@@ -33,7 +33,13 @@ type File struct {
 // file has the mode that the umask leaves. An existing file keeps its mode and, if the process may
 // set it, its owner. Create fails for an empty name, for a directory, for a file that may not be
 // written, and for a folder in which no file can be made. It waits for a reader of a named pipe.
-func Create(name string) (*File, error) {
+func Create(name string) (*File, error) { return create(name, 0o666) }
+
+// CreatePrivate is Create, but only the owner may read and write a new file.
+func CreatePrivate(name string) (*File, error) { return create(name, 0o600) }
+
+// create begins a file. A new one has this mode, less the umask.
+func create(name string, mode fs.FileMode) (*File, error) {
 	if name == "" {
 		return nil, errors.New("the name is empty, expected a file to write")
 	}
@@ -53,7 +59,6 @@ func Create(name string) (*File, error) {
 	if opened || err == nil && !info.Mode().IsRegular() {
 		return direct(name)
 	}
-	mode := fs.FileMode(0o666) // less the umask
 	if err == nil {
 		// A process that may not write a file must not replace it, though the folder would allow
 		// that.

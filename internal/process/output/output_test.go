@@ -49,6 +49,7 @@ func expect(t *testing.T, file, content string, mode fs.FileMode, names ...strin
 // The umask is that of the process, so this test is alone.
 func TestModes(t *testing.T) { //nolint:paralleltest // the umask is that of the process
 	defer syscall.Umask(syscall.Umask(0o027))
+	folder := t.TempDir()
 	file := filepath.Join(t.TempDir(), "a.csv")
 	check(t, Write(file, put("one")))
 	expect(t, file, "one", 0o640, "a.csv")
@@ -65,6 +66,16 @@ func TestModes(t *testing.T) { //nolint:paralleltest // the umask is that of the
 	f.Discard()
 	f.Discard()
 	expect(t, file, "two", 0o664, "a.csv")
+
+	for _, mode := range []os.FileMode{0o600, 0o640} {
+		secret := filepath.Join(folder, "b.csv")
+		f, err := CreatePrivate(secret)
+		check(t, err)
+		check(t, put("four")(f))
+		check(t, f.Close())
+		expect(t, secret, "four", mode, "b.csv")
+		check(t, os.Chmod(secret, 0o640))
+	}
 }
 
 func TestSymbolicLinks(t *testing.T) {
