@@ -2,9 +2,11 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 
 	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/cmd/schedctl/archive"
 	"github.com/freeslot/freeslot/internal/namelist"
 	"github.com/freeslot/freeslot/internal/namelist/server"
 	registry "github.com/freeslot/freeslot/internal/registry/server"
@@ -116,6 +118,41 @@ type scheduleRecord struct {
 	Name     string                   `json:"name"`
 	Tenant   string                   `json:"tenant"`
 	Schedule schedule.ScheduleRequest `json:"schedule"`
+}
+
+// content returns the decoded data of a record. A kind or a field that is not known is an error.
+func content(record archive.Record) (data any, err error) {
+	switch record.Kind {
+	case kindToken:
+		data = new(tokenRecord)
+	case kindPools:
+		data = new(poolsRecord)
+	case kindApplication:
+		data = new(namelist.Application)
+	case kindList:
+		data = new(listRecord)
+	case kindListVersion:
+		data = new(listVersionRecord)
+	case kindIDs:
+		data = new(idsRecord)
+	case kindListEnd:
+		data = new(listEndRecord)
+	case kindChain, kindShadow, kindDocument:
+		data = new(documentRecord)
+	case kindInstance:
+		data = new(instanceRecord)
+	case kindOverride:
+		data = new(overrideRecord)
+	case kindCleanup:
+		data = new(cleanupRecord)
+	case kindJob:
+		data = new(jobRecord)
+	case kindSchedule:
+		data = new(scheduleRecord)
+	default:
+		return nil, fmt.Errorf("%w: there is a record of kind %.64q, which is unknown", archive.ErrDamaged, record.Kind)
+	}
+	return data, decode(record, data)
 }
 
 // lines counts the lines of a text of whole lines.

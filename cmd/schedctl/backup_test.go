@@ -223,10 +223,15 @@ func TestRestoreRefuses(t *testing.T) {
 	l.admin(t, "restore", listFile(t, "b", "id,expiry\n")).expect(t, exitFailure, "this is no backup")
 	l.admin(t, "restore", listFile(t, "b", `{"format":"freeslot-backup","version":2,"release":"v9"}`+"\n")).
 		expect(t, exitFailure, "a later release made this backup", "v9")
-	l.admin(t, "registry", "config", "ls").expect(t, exitOK)
 
-	other := made(time.Now().Add(-time.Minute), "unheard-of", document)
-	l.admin(t, "restore", other).expect(t, exitFailure, "kind \"unheard-of\", which is unknown")
+	at := time.Now().Add(-time.Minute)
+	l.admin(t, "restore", made(at, "unheard-of", document)).
+		expect(t, exitFailure, "kind \"unheard-of\", which is unknown", "nothing was changed")
+	later := map[string]any{"name": "limits", "version": 1, "content": "a: 1", "unheard_of": true}
+	l.admin(t, "restore", made(at, kindDocument, later)).expect(t, exitFailure, "unheard_of", "nothing was changed")
+	if got := l.admin(t, "registry", "config", "ls").expect(t, exitOK).out; strings.Contains(got, restoreMark) {
+		t.Errorf("a restore that was refused has begun: %s", got)
+	}
 }
 
 // TestRestoreGoesOn: a restore that is interrupted says what is in, and goes on when it is run again

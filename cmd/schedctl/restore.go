@@ -97,7 +97,7 @@ func (c *restoreCmd) open(a *app) (file *os.File, done func(), err error) {
 	return file, done, nil
 }
 
-// checked reads a backup to its end, and counts its records as backup does.
+// checked reads a backup to its end, decodes each record, and counts the records as backup does.
 func checked(in io.Reader) (archive.Header, map[string]int64, error) {
 	counts := make(map[string]int64)
 	r, err := archive.NewReader(in)
@@ -111,13 +111,14 @@ func checked(in io.Reader) (archive.Header, map[string]int64, error) {
 			return r.Header, counts, nil
 		case err != nil:
 			return r.Header, nil, err
-		case record.Kind == kindIDs:
-			var ids idsRecord
-			if err := freeslot.DecodeStrict(kindIDs, record.Data, &ids); err != nil {
-				return r.Header, nil, err
-			}
+		}
+		data, err := content(record)
+		if err != nil {
+			return r.Header, nil, err
+		}
+		if ids, ok := data.(*idsRecord); ok {
 			counts[kindIDs] += lines(ids.CSV)
-		default:
+		} else {
 			counts[record.Kind]++
 		}
 	}
@@ -240,8 +241,8 @@ func (r *restore) all() error {
 			return err
 		}
 		do := handlers[record.Kind]
-		if do == nil {
-			return fmt.Errorf("%w: there is a record of kind %.64q, which is unknown", archive.ErrDamaged, record.Kind)
+		if do == nil { // a record of a list outside a list
+			return fmt.Errorf("%w: a record of kind %.64q is at a wrong place", archive.ErrDamaged, record.Kind)
 		}
 		if err := do(record); err != nil {
 			return err
