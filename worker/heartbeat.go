@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"sync"
 	"time"
 
 	"go.uber.org/zap"
@@ -33,7 +34,8 @@ func (w *Worker) heartbeats(ctx context.Context) {
 	timer := time.NewTimer(jitter(w.cfg.HeartbeatInterval))
 	defer timer.Stop()
 	pauses := retry.Pauses()
-	failing, begun, told := false, false, false
+	failing, begun := false, false
+	tell := sync.OnceFunc(d.Forget) // the resources bring the reason of a leave
 	defer w.turned.Store(nil)
 	for {
 		w.turn()
@@ -53,9 +55,8 @@ func (w *Worker) heartbeats(ctx context.Context) {
 			asked = true
 		case <-changes:
 		}
-		if !told && w.leaving.Load() != nil {
-			told = true
-			d.Forget() // the resources bring the reason
+		if w.leaving.Load() != nil {
+			tell()
 		}
 		now := time.Now()
 		figures, taken := w.figures.Taken()

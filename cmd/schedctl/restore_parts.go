@@ -172,7 +172,9 @@ type versioned struct {
 func (r *restore) versions(kind string, all []documentRecord, v versioned, err error) error {
 	name, from := all[0].Name, 0
 	if err == nil && v.version > 0 {
-		for from = len(all); from > 0 && all[from-1].Content != v.content; from-- {
+		from = len(all)
+		for from > 0 && all[from-1].Content != v.content {
+			from--
 		}
 		if from == 0 {
 			err = errDiffersHere

@@ -39,8 +39,8 @@ func TestNodeWait(t *testing.T) {
 		before := r.nowMS()
 		job, other := r.waits("r1", forNode, slots(3)), r.waits("r1", forNode)
 		s := r.status(job)
-		if min, max := before+60_000, r.nowMS()+60_000; s.NodeByMS < min || s.NodeByMS > max || s.State != freeslot.StateWaiting || s.Position != 1 {
-			t.Errorf("%+v; want s.NodeByMS in %d to %d, s.State == freeslot.StateWaiting, s.Position == 1", s, min, max)
+		if first, last := before+60_000, r.nowMS()+60_000; s.NodeByMS < first || s.NodeByMS > last || s.State != freeslot.StateWaiting || s.Position != 1 {
+			t.Errorf("%+v; want s.NodeByMS in %d to %d, s.State == freeslot.StateWaiting, s.Position == 1", s, first, last)
 		}
 		r.unchanged("before its time", func() {
 			if d := r.due(10); !cmp.Equal(d, Due{}) {

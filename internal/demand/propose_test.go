@@ -50,8 +50,15 @@ func TestProposal(t *testing.T) {
 		need  int
 		want  int
 	}{
-		{0, 1, 3}, {time.Minute, 5, 5}, {2 * time.Minute, 2, 5}, {4 * time.Minute, 4, 5}, {6 * time.Minute, 1, 5},
-		{6*time.Minute + time.Second, 1, 4}, {9 * time.Minute, 1, 4}, {10 * time.Minute, 1, 1}, {11 * time.Minute, 0, 1},
+		{0, 1, 3},
+		{time.Minute, 5, 5},
+		{2 * time.Minute, 2, 5},
+		{4 * time.Minute, 4, 5},
+		{6 * time.Minute, 1, 5},
+		{6*time.Minute + time.Second, 1, 4},
+		{9 * time.Minute, 1, 4},
+		{10 * time.Minute, 1, 1},
+		{11 * time.Minute, 0, 1},
 		{20 * time.Minute, 0, 0},
 	} {
 		if got := p.add(begin.Add(step.after), step.need); got != step.want {

@@ -40,8 +40,8 @@ var configDocs = map[string]map[string]string{
 			"without it they are refused with no_matching_node.",
 		"max_wait_for_node": "How long a job waits for a node that fits because of expects: a duration such as 90s or " +
 			"1h, from 1s to 24h. Absent means 10m.",
-		"target_wait": "The longest that jobs should wait for a slot: a duration such as 30s, from 1s to 24h. GET /v1/demand " +
-			"then proposes how many nodes the pool should have.",
+		"target_wait": "The longest that jobs should wait for a slot: a duration such as 30s, from 1s to 24h. " +
+			"GET /v1/demand then proposes how many nodes the pool should have.",
 	},
 	"Expects": {
 		"services":  "Services that the node will have, each optionally with its version: asr@1.4.2.",

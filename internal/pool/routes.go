@@ -315,7 +315,8 @@ func (r *routes) checkExpects(ctx context.Context, before, after *selection.Conf
 	var bad freeslot.FieldErrors
 	for _, field := range fields {
 		bad.Addf(field,
-			"is not known to the release of replica %s, expected after the upgrade of every replica", strings.Join(unaware, ", "))
+			"is not known to the release of replica %s, expected after the upgrade of every replica",
+			strings.Join(unaware, ", "))
 	}
 	return bad.Err()
 }

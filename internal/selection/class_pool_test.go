@@ -16,10 +16,10 @@ func TestClassPool(t *testing.T) {
 		{ID: "all", Services: []string{"any"}},
 		{ID: "future", Services: []string{"ocr"}, Expects: &Expects{Services: []string{"ocr"}}},
 	}}
-	any, asr := freeslot.Service{Name: "any"}, freeslot.Service{Name: "asr"}
+	usual, asr := freeslot.Service{Name: "any"}, freeslot.Service{Name: "asr"}
 	nodes := []*Node{
-		NewNode(Compile(&freeslot.Node{ID: "n1", MaxConcurrency: 1, Services: []freeslot.Service{any, {Name: "tts"}}}), 0),
-		NewNode(Compile(&freeslot.Node{ID: "n2", MaxConcurrency: 1, Services: []freeslot.Service{any, asr}}), 0),
+		NewNode(Compile(&freeslot.Node{ID: "n1", MaxConcurrency: 1, Services: []freeslot.Service{usual, {Name: "tts"}}}), 0),
+		NewNode(Compile(&freeslot.Node{ID: "n2", MaxConcurrency: 1, Services: []freeslot.Service{usual, asr}}), 0),
 	}
 	for _, test := range []struct {
 		service     string
