@@ -64,6 +64,7 @@ func (r *rig) work() (w work) {
 	for line := range strings.Lines(text) {
 		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
 		switch {
+		case name == "cmdstat_ping": // an idle connection's sign of life
 		case strings.HasPrefix(name, "cmdstat_"):
 			calls, _, _ := strings.Cut(strings.TrimPrefix(value, "calls="), ",")
 			n, err := strconv.Atoi(calls)
