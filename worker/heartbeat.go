@@ -29,12 +29,11 @@ const (
 // by its threshold. It is one loop, so no two heartbeats are under way. After a failure it follows
 // only its own growing pauses, because the requests for heartbeats then have the same cause.
 func (w *Worker) heartbeats(ctx context.Context) {
-	asked := false // applies to the heartbeat under way
+	var asked, failing, begun bool // asked applies to the heartbeat under way
 	d := w.decider(&asked)
 	timer := time.NewTimer(jitter(w.cfg.HeartbeatInterval))
 	defer timer.Stop()
 	pauses := retry.Pauses()
-	failing, begun := false, false
 	tell := sync.OnceFunc(d.Forget) // the resources bring the reason of a leave
 	defer w.turned.Store(nil)
 	for {
