@@ -15,6 +15,9 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // TestRun does every part at toy size, so that none rots. Its times mean nothing.
 func TestRun(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it takes a minute or two: make bench-once")
+	}
 	dir := t.TempDir()
 	out, markdown := filepath.Join(dir, "console.json"), filepath.Join(dir, "RESULTS.md")
 	var stdout, stderr bytes.Buffer
