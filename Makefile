@@ -77,8 +77,8 @@ release: ## a release into dist/: images, SBOMs, archives of the programs, check
 	@$(make_release) -archives
 
 .PHONY: deps
-deps: ## install what the tests need and is missing: redis, a C compiler, node, docker, espeak-ng, sox, postgres, chromium
-	@scripts/deps.sh redis cc node docker espeak sox postgres chromium
+deps: ## install what the tests need and is missing: redis, a C compiler, node, docker, espeak-ng, sox, postgres, prometheus, chromium
+	@scripts/deps.sh redis cc node docker espeak sox postgres prometheus chromium
 
 .PHONY: deps-redis
 deps-redis:
