@@ -77,8 +77,8 @@ release: ## a release into dist/: images, SBOMs, archives of the programs, check
 	@$(make_release) -archives
 
 .PHONY: deps
-deps: ## install what the tests need and is missing: redis, a C compiler, node, docker, espeak-ng, sox, postgres, prometheus, chromium
-	@scripts/deps.sh redis cc node docker espeak sox postgres prometheus chromium
+deps: ## install what the tests need and is missing: redis, a C compiler, node, docker, espeak-ng, sox, postgres, prometheus, caddy, chromium
+	@scripts/deps.sh redis cc node docker espeak sox postgres prometheus caddy chromium
 
 .PHONY: deps-redis
 deps-redis:
@@ -196,7 +196,7 @@ deploy-test: boards-test helm-test ## images, deploy/compose with them, alerts, 
 
 .PHONY: e2e
 e2e: ## the real programs as processes, also driven by a client from npm
-	@scripts/deps.sh redis node
+	@scripts/deps.sh redis node caddy
 	$(GO) test -C $(E2E) -race -count=1 -timeout $(TEST_TIMEOUT) $(TEST_ARGS) ./...
 
 .PHONY: console-test
