@@ -34,7 +34,8 @@ var prefixed = map[string]string{
 	".tokens_read": "info", ".tokens_refused": "error", ".snapshot_not_written": "warn", ".snapshot_ignored": "warn",
 }
 
-// logged returns the levels of each event in the code; schedctl has warnings for people, not events.
+// logged returns the levels of each event in the code; schedctl has warnings for people, not
+// events.
 func logged(t *testing.T) map[string][]string {
 	t.Helper()
 	events := make(map[string][]string)

@@ -68,7 +68,8 @@ func leavingOf(t *testing.T, f *fakeCell) (reason string) {
 	return reason
 }
 
-// TestStopAfterLeave: a stop gives the jobs no more than StopTimeout, though Leave gave them longer.
+// TestStopAfterLeave: a stop gives the jobs no more than StopTimeout, though Leave gave them
+// longer.
 func TestStopAfterLeave(t *testing.T) {
 	bubbleWith(t, func(c *Config) { c.StopTimeout = 10 * time.Second }, func(t *testing.T, w *Worker, f *fakeCell) {
 		a := f.assign(1, freeslot.Job{Service: "s"})

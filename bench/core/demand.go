@@ -26,8 +26,8 @@ import (
 // demandSpan is the time between two pictures of a replica.
 const demandSpan = 5 * time.Second
 
-// runDemand measures what a replica adds for the demand: a picture, and what its count of the queues
-// does for it.
+// runDemand measures what a replica adds for the demand: a picture, and what its count of the
+// queues does for it.
 func runDemand(ctx context.Context, b *tool.Bench) {
 	nodes, queues, rounds := tool.Sized(b, 10_000, 200), tool.Sized(b, 1000, 50), tool.Sized(b, 400, 5)
 	const replicas = 4

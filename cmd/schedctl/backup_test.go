@@ -234,8 +234,8 @@ func TestRestoreRefuses(t *testing.T) {
 	}
 }
 
-// TestRestoreGoesOn: a restore that is interrupted says what is in, and goes on when it is run again
-// with the same backup. Another backup is refused meanwhile.
+// TestRestoreGoesOn: a restore that is interrupted says what is in, and goes on when it is run
+// again with the same backup. Another backup is refused meanwhile.
 func TestRestoreGoesOn(t *testing.T) {
 	t.Parallel()
 	from, to := startForBackup(t), startForBackup(t)

@@ -136,8 +136,8 @@ func replaceFolder(t *testing.T, folder, with string) {
 	must(t, os.CopyFS(folder, os.DirFS(with)))
 }
 
-// TestDisasterFlush: a wrong FLUSHALL takes jobs, and what operators have set up. Nodes come back by
-// themselves, and a backup brings back the rest.
+// TestDisasterFlush: a wrong FLUSHALL takes jobs, and what operators have set up. Nodes come back
+// by themselves, and a backup brings back the rest.
 func TestDisasterFlush(t *testing.T) {
 	t.Parallel()
 	redis := redistest.New(t)

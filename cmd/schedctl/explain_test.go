@@ -87,8 +87,8 @@ func TestHelpUsesItsOwnFlags(t *testing.T) {
 	}
 }
 
-// TestExplainExpected: a job waits for a node of a pool that has none, once the pool expects it. The
-// replica that runs tells that it knows of that.
+// TestExplainExpected: a job waits for a node of a pool that has none, once the pool expects it.
+// The replica that runs tells that it knows of that.
 func TestExplainExpected(t *testing.T) {
 	t.Parallel()
 	l := start(t)

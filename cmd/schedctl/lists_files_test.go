@@ -103,8 +103,8 @@ func TestListsImportFromAnywhere(t *testing.T) {
 	}
 }
 
-// inTime repeats an import until Redis has answered all of it in time. On a busy machine it may not,
-// and then the list is as before.
+// inTime repeats an import until Redis has answered all of it in time. On a busy machine it may
+// not, and then the list is as before.
 func inTime(t *testing.T, run func() result) (r result) {
 	t.Helper()
 	tries := 0

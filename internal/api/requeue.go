@@ -81,7 +81,8 @@ func (s *Server) spec(ctx context.Context, in *jobInput) (*specOutput, error) {
 }
 
 // Requeue submits a job again that did not succeed, unless that was done before. tenant is whose
-// jobs the caller may touch; "" means any, and then the tenant's submit rate does not count the job.
+// jobs the caller may touch; "" means any, and then the tenant's submit rate does not count the
+// job.
 func (r *Router) Requeue(ctx context.Context, tenant, jobID string) error {
 	old, again, err := r.server.again(ctx, tenant, jobID)
 	if err != nil || old.RequeuedAs != "" {

@@ -11,8 +11,8 @@ import (
 type Due struct {
 	// Classes lists the classes of jobs that now wait for a slot.
 	Classes []Class
-	// Expired is the number of jobs that passed their deadline, or waited for a node that did not come. It
-	// includes running jobs, which are asked to stop.
+	// Expired is the number of jobs that passed their deadline, or waited for a node that did not
+	// come. It includes running jobs, which are asked to stop.
 	Expired int
 	// Unplaced lists the jobs that have waited for their Submission.NodeWait. Each is listed again a
 	// second later, by the call of any replica, until a call says what becomes of it.

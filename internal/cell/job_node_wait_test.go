@@ -126,8 +126,8 @@ func TestNodeWaitAndDeadline(t *testing.T) {
 	})
 }
 
-// TestNodeWaitOfBegun: a job that has begun never expires for lack of a node, nor is it held to that
-// time when it waits again. Its deadline stays.
+// TestNodeWaitOfBegun: a job that has begun never expires for lack of a node, nor is it held to
+// that time when it waits again. Its deadline stays.
 func TestNodeWaitOfBegun(t *testing.T) {
 	backends(t, func(t *testing.T, r *rig) {
 		job := r.waits("", forNode, timeout(7_200_000))

@@ -141,8 +141,8 @@ func TestEachTopicIsShared(t *testing.T) {
 	for _, topics := range batches {
 		one, ten := measure(topics, 1), measure(topics, 10)
 		for target, n := range ten {
-			// A minute begins elsewhere in their turns, and turns differ by who comes first. Each for himself
-			// they would ask ten times as often.
+			// A minute begins elsewhere in their turns, and turns differ by who comes first. Each for
+			// himself they would ask ten times as often.
 			if abs(n-one[target]) > 2+one[target]/2 {
 				t.Errorf("ten viewers of %v ask %s %d times a minute; want %d as one viewer", topics, target, n, one[target])
 			}

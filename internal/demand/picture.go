@@ -98,8 +98,8 @@ func newPools(cfg *selection.Config) *pools {
 	return p
 }
 
-// slotsPerNode returns how many slots one more node of the pool brings. before is its last answer, for
-// a pool that has become empty; 0 for the first.
+// slotsPerNode returns how many slots one more node of the pool brings. before is its last answer,
+// for a pool that has become empty; 0 for the first.
 func (r *poolRow) slotsPerNode(before float64) float64 {
 	switch {
 	case r.Nodes > 0:

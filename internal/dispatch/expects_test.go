@@ -20,8 +20,8 @@ func expecting(wait string) *selection.Config {
 	}}}
 }
 
-// A job waits for a node that does not run yet, and starts with its registration: no sweep runs, and
-// the node sends no heartbeat.
+// A job waits for a node that does not run yet, and starts with its registration: no sweep runs,
+// and the node sends no heartbeat.
 func TestJobWaitsForExpectedNode(t *testing.T) {
 	t.Parallel()
 	redistest.Backends(t, func(t *testing.T, redis *redistest.Target) {
@@ -144,8 +144,8 @@ func TestExpectedNodeInAnotherCell(t *testing.T) {
 	})
 }
 
-// A round of the mover that is late, just when the first node of a class has come, does not make the
-// jobs of the class wait for the time that a node has to come back.
+// A round of the mover that is late, just when the first node of a class has come, does not make
+// the jobs of the class wait for the time that a node has to come back.
 func TestLateRound(t *testing.T) {
 	t.Parallel()
 	r := newCells(t, 2, redistest.Shared(t))

@@ -23,7 +23,8 @@ func (d *Dispatcher) CancelIf(
 }
 
 // Job reads a job's record. HeldBy says why the job waits: a limit, according to the record, or a
-// pause of its class. WaitsForPool is as the cache knows the nodes. Tenant "" means any tenant. The error is a *freeslot.Error.
+// pause of its class. WaitsForPool is as the cache knows the nodes. Tenant "" means any tenant. The
+// error is a *freeslot.Error.
 func (d *Dispatcher) Job(ctx context.Context, tenant, jobID string) (freeslot.JobStatus, error) {
 	s, err := d.cells.Job(ctx, tenant, jobID)
 	if err == nil && s.State == freeslot.StateWaiting && s.HeldBy == "" {
@@ -40,8 +41,8 @@ func (d *Dispatcher) Jobs(ctx context.Context, f cell.JobFilter, cursor string, 
 	return page, d.coded("list jobs", err)
 }
 
-// JobsByKey returns the job that a tenant's idempotency key names; see cell.Set.JobsByKey. The error
-// is a *freeslot.Error.
+// JobsByKey returns the job that a tenant's idempotency key names; see cell.Set.JobsByKey. The
+// error is a *freeslot.Error.
 func (d *Dispatcher) JobsByKey(ctx context.Context, f cell.JobFilter, key string) (cell.JobPage, error) {
 	page, err := d.cells.JobsByKey(ctx, f, key)
 	return page, d.coded("list jobs", err)

@@ -6,8 +6,8 @@ import (
 )
 
 // Home returns the index of the cell for a job that is submitted later: near if nodes there could
-// run it, otherwise any cell that could. The first node of a class may come to each cell. If there is
-// no such cell, it returns the errors of such a Submit.
+// run it, otherwise any cell that could. The first node of a class may come to each cell. If there
+// is no such cell, it returns the errors of such a Submit.
 func (d *Dispatcher) Home(tenant string, job *freeslot.Job, near int) (int, error) {
 	p := &placement{request: Request{Tenant: tenant, Job: job}}
 	if d.ctx.Err() != nil {

@@ -30,8 +30,8 @@ func says(severity finding.Severity, text string) func(f *finding.Finding) bool 
 	}
 }
 
-// TestRedisCausesFound: a server of Redis that keeps no append-only file, evicts, does not answer or
-// refuses writes is told, until that is mended.
+// TestRedisCausesFound: a server of Redis that keeps no append-only file, evicts, does not answer
+// or refuses writes is told, until that is mended.
 func TestRedisCausesFound(t *testing.T) {
 	t.Parallel()
 	redis := redistest.New(t, redistest.AppendOnly("everysec"))

@@ -53,8 +53,8 @@ type Needs struct {
 	// by SPUBLISH.
 	Publishes bool
 	// Names returns the names that the scripts and the Go code use, for an agent, a client of the
-	// registry, a reader of lists or a doctor. It is nil for other roles, which use all names under the
-	// prefix. of is the id of an agent's node, the name of a reader's list, or AnyNode.
+	// registry, a reader of lists or a doctor. It is nil for other roles, which use all names under
+	// the prefix. of is the id of an agent's node, the name of a reader's list, or AnyNode.
 	Names func(l Layout, of string) Names
 }
 

@@ -6,13 +6,14 @@ import "slices"
 //
 //   - the pool that the class asks for
 //   - otherwise the pool that it prefers, if that has a fitting node or expects one
-//   - otherwise, of the pools that cover its languages, or of all pools without such ones, the first
-//     in the configuration that has a fitting node
+//   - otherwise, of the pools that cover its languages, or of all pools without such ones, the
+//     first in the configuration that has a fitting node
 //   - otherwise the first that expects a fitting node
 //   - otherwise the pool that it prefers
 //   - otherwise the first pool that covers its languages; "" without one
 //
-// The first call looks at the fitting nodes until one is in the preferred or the first pool. Later ones cost nothing.
+// The first call looks at the fitting nodes until one is in the preferred or the first pool. Later
+// ones cost nothing.
 func (c *Class) Pool() string {
 	c.poolOnce.Do(func() { c.pool = c.findPool() })
 	return c.pool
@@ -64,8 +65,8 @@ func (c *Class) hasNodeIn(r *rule) bool {
 		slices.ContainsFunc(c.held, in)
 }
 
-// expecting returns the first pool, in the order in which the class tries pools, that expects a node
-// that will fit; "" without one.
+// expecting returns the first pool, in the order in which the class tries pools, that expects a
+// node that will fit; "" without one.
 func (f *filter) expecting() (pool string) {
 	best := f.tierCount()
 	for i := range f.cfg.expected {

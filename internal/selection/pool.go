@@ -8,8 +8,8 @@ import (
 )
 
 // Pool is a named group of nodes: the nodes that name it in their profile, the nodes that it names,
-// and the nodes that satisfy its rule. The rule is everything from SourceLanguages to Labels. A pool
-// without a rule has only explicit members.
+// and the nodes that satisfy its rule. The rule is everything from SourceLanguages to Labels. A
+// pool without a rule has only explicit members.
 type Pool struct {
 	// The name that jobs ask for.
 	ID string `json:"id" koanf:"id"`

@@ -174,8 +174,8 @@ func recording(t *testing.T) recorded {
 	return rec
 }
 
-// quiet writes promtool's test that no alert fires at any of these minutes if it goes on as recorded:
-// counters grow on, and gauges repeat.
+// quiet writes promtool's test that no alert fires at any of these minutes if it goes on as
+// recorded: counters grow on, and gauges repeat.
 func (rec recorded) quiet(t *testing.T, minutes int) string {
 	t.Helper()
 	const interval = 15 * time.Second
@@ -227,8 +227,8 @@ func repeated(t *testing.T, series string, values []string, count int) []string 
 	return all
 }
 
-// TestHealthyHour: no alert fires in a healthy system, and the recording of one has the metrics that
-// alerts look at.
+// TestHealthyHour: no alert fires in a healthy system, and the recording of one has the metrics
+// that alerts look at.
 func TestHealthyHour(t *testing.T) {
 	t.Parallel()
 	rec := recording(t)

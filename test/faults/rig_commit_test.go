@@ -19,8 +19,8 @@ import (
 // stamp is the linker's flag for the version that a build tells.
 const stamp = "-X github.com/freeslot/freeslot/internal/process/version.stamped="
 
-// buildCommit builds the programs of a commit, and the peers of this suite with the packages of that
-// commit, so that one checker reads the logs of both. It returns their folder.
+// buildCommit builds the programs of a commit, and the peers of this suite with the packages of
+// that commit, so that one checker reads the logs of both. It returns their folder.
 func buildCommit(t *testing.T, commit string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*buildLimit) // three builds

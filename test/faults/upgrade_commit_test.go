@@ -50,9 +50,9 @@ var readCommands = []string{
 	"registry services", "registry instances web", "lock ls", "config show",
 }
 
-// TestUpgradeCommit replaces every program of a commit's build by this build's, one by one and under
-// load, and goes the same way back. Nothing is lost, and no client gets an error but those of a
-// replica that stops.
+// TestUpgradeCommit replaces every program of a commit's build by this build's, one by one and
+// under load, and goes the same way back. Nothing is lost, and no client gets an error but those of
+// a replica that stops.
 func TestUpgradeCommit(t *testing.T) {
 	base := os.Getenv(baseCommit)
 	if base == "" {
@@ -180,8 +180,8 @@ func (r *rolling) thereAndBack(ctx context.Context, _ func(string)) {
 	})
 }
 
-// replaceAll replaces the programs of one folder by those of another, one by one. The users of Redis
-// get the rights of both, and at the end those of the latter alone.
+// replaceAll replaces the programs of one folder by those of another, one by one. The users of
+// Redis get the rights of both, and at the end those of the latter alone.
 func (r *rolling) replaceAll(ctx context.Context, names []string, from, to string) {
 	r.setUsers(filepath.Join(to, "schedctl"), "--add")
 	for i, name := range names {
@@ -249,8 +249,9 @@ func (r *rolling) askAcross(from, to string, replicas ...string) {
 
 var scriptOfPage = regexp.MustCompile(`src="([^"]+\.js)"`)
 
-// openPage opens the console at one replica and has another one, of the other build, serve its script,
-// as it happens behind a proxy. The page sees by the header that the two are not of one build.
+// openPage opens the console at one replica and has another one, of the other build, serve its
+// script, as it happens behind a proxy. The page sees by the header that the two are not of one
+// build.
 func (r *rolling) openPage(ctx context.Context, first, second string) {
 	r.t.Helper()
 	for _, replica := range []string{first, second} {
@@ -315,7 +316,8 @@ func (r *rolling) askRegistry(ctx context.Context) {
 	}
 }
 
-// slowAnswer is how long Redis may take to answer this process before answers of lists may be unknown.
+// slowAnswer is how long Redis may take to answer this process before answers of lists may be
+// unknown.
 const slowAnswer = 250 * time.Millisecond
 
 // watchRedis notes when Redis answers late, as it does where the machine is busy with other things.
@@ -331,8 +333,8 @@ func (r *rolling) watchRedis(ctx context.Context) {
 	}
 }
 
-// refused lists the submissions that got another answer than docs/protocol.md allows while a replica
-// stops: unavailable, or over HTTP no connection.
+// refused lists the submissions that got another answer than docs/protocol.md allows while a
+// replica stops: unavailable, or over HTTP no connection.
 func (r *rolling) refused(history *History) (found []Violation) {
 	counts := map[string]int{}
 	for _, e := range history.Events {

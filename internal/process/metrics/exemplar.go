@@ -7,8 +7,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// NativeFactor and NativeBuckets are the settings of native histograms: each bucket ends 10 % behind
-// the one before, and if there are more buckets than these, neighbours are merged.
+// NativeFactor and NativeBuckets are the settings of native histograms: each bucket ends 10 %
+// behind the one before, and if there are more buckets than these, neighbours are merged.
 const (
 	NativeFactor  = 1.1
 	NativeBuckets = 160

@@ -1,6 +1,7 @@
-// Command record writes testdata/healthy.txt: what a healthy system said of itself for some minutes.
-// It starts Redis, two replicas, an agent with Redis and an agent by gateway, as processes, and lets
-// jobs, a schedule, a lock and a list work. It is run in test/boards, after make build:
+// Command record writes testdata/healthy.txt: what a healthy system said of itself for some
+// minutes. It starts Redis, two replicas, an agent with Redis and an agent by gateway, as
+// processes, and lets jobs, a schedule, a lock and a list work. It is run in test/boards, after
+// make build:
 //
 //	go run ./record -bin ../../bin
 package main
