@@ -72,7 +72,7 @@ const (
 	JobErrorLost = "lost"
 	// JobErrorNoMatchingNode: the job expired because no node that fits came within the
 	// max_wait_for_node of its pool.
-	JobErrorNoMatchingNode = string(CodeNoMatchingNode)
+	JobErrorNoMatchingNode = "no_matching_node"
 	// JobErrorResultTooLarge: the handler's result is over the node's limit.
 	JobErrorResultTooLarge = "result_too_large"
 )

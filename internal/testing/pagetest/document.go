@@ -113,14 +113,18 @@ func Constants(t *testing.T, path, prefix string) []string {
 		for _, spec := range general.Specs {
 			value, _ := spec.(*ast.ValueSpec)
 			for i, name := range value.Names {
-				if literal, ok := value.Values[i].(*ast.BasicLit); ok && literal.Kind == token.STRING &&
-					strings.HasPrefix(name.Name, prefix) {
-					text, err := strconv.Unquote(literal.Value)
-					if err != nil {
-						t.Fatal(err)
-					}
-					values = append(values, text)
+				if !strings.HasPrefix(name.Name, prefix) {
+					continue
 				}
+				literal, ok := value.Values[i].(*ast.BasicLit)
+				if !ok || literal.Kind != token.STRING {
+					t.Fatalf("%s: %s is not a plain string, which this reader needs", path, name.Name)
+				}
+				text, err := strconv.Unquote(literal.Value)
+				if err != nil {
+					t.Fatal(err)
+				}
+				values = append(values, text)
 			}
 		}
 	}
