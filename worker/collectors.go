@@ -8,6 +8,7 @@ import (
 
 	"github.com/freeslot/freeslot/internal/heartbeat"
 	"github.com/freeslot/freeslot/internal/node/collector"
+	"github.com/freeslot/freeslot/internal/process/version"
 )
 
 // Collectors of figures; see [Worker.Collect].
@@ -121,7 +122,8 @@ func (w *Worker) resources(figures collector.Snapshot, taken map[string]time.Tim
 	raw, _ := json.Marshal(collector.Resources{ // never fails: a snapshot has only values of JSON
 		RunMS: w.ledger.ran(time.Now()).Milliseconds(), Leaving: reason,
 		AgesMS: ages, CPUUsage: usage(figures["cpu"]), MemoryUsage: usage(figures["memory"]),
-		CurrentJobs: int(w.handling.Load()), MaxConcurrency: int(w.profile.slots.Load()), Metrics: figures,
+		CurrentJobs: int(w.handling.Load()), MaxConcurrency: int(w.profile.slots.Load()), Build: version.String(),
+		Metrics: figures,
 	})
 	return raw
 }

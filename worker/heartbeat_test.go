@@ -14,6 +14,7 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/process/version"
 	"github.com/freeslot/freeslot/internal/retry"
 	"github.com/freeslot/freeslot/internal/testing/redistest"
 	"github.com/freeslot/freeslot/internal/testing/waittest"
@@ -256,7 +257,7 @@ func TestSignificantChangeIsToldAtOnce(t *testing.T) {
 		f.mu.Lock()
 		last := string(f.beats[len(f.beats)-1].Resources)
 		f.mu.Unlock()
-		if last != `{"at_ms":0,"ages_ms":{"x":0},"current_jobs":0,"run_ms":0,"max_concurrency":4,"metrics":{"x":{"level":10}}}` {
+		if last != `{"at_ms":0,"ages_ms":{"x":0},"current_jobs":0,"run_ms":0,"max_concurrency":4,"build":"`+version.String()+`","metrics":{"x":{"level":10}}}` {
 			t.Errorf("sent %s", last)
 		}
 		// A figure that swings is not sent more often than the floor allows.

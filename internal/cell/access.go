@@ -25,7 +25,13 @@ var Access = script.Access{Scripts: scripts, Roles: map[script.Role]script.Needs
 		},
 		Publishes: true,
 	},
-	script.RoleDoctor: {Commands: []string{"cluster|info", "info"}},
+	script.RoleDoctor: {
+		Commands: []string{"cluster|info", "info", "mget", "zrange"},
+		Names: func(layout script.Layout, _ string) script.Names {
+			l := Layout(layout)
+			return script.Names{Reads: []string{l.Revisions(), l.Metrics("*")}}
+		},
+	},
 	script.RoleImporter: {
 		Scripts: []string{"cells", "nodes", "import", "changes", "identity", "memory"},
 		Commands: []string{

@@ -47,6 +47,35 @@ func (r *rig) resources(node string) string {
 	return string(one.Nodes[0].Resources)
 }
 
+// TestResources: each registered node that said something of its machine is told, however many there
+// are.
+func TestResources(t *testing.T) {
+	backends(t, func(t *testing.T, r *rig) {
+		const nodes = resourcesPage + 3
+		want := make(map[string]string)
+		for i := range nodes {
+			id := fmt.Sprint("n", i)
+			epoch := r.register(testNode(id, 4))
+			switch i {
+			case 1: // says nothing
+			case 2:
+				r.beat(id, epoch, `{"build":"v1"}`)
+				if _, err := r.Deregister(r.ctx(), id, epoch); err != nil {
+					t.Fatal(err)
+				}
+			case 0, 3, nodes - 1:
+				want[id] = fmt.Sprintf(`{"build":"v%d"}`, i)
+				r.beat(id, epoch, want[id])
+			}
+		}
+		got := make(map[string]string)
+		err := r.Resources(r.ctx(), func(node, resources string) { got[node] = resources })
+		if d := cmp.Diff(want, got); err != nil || d != "" {
+			t.Errorf("read %v; differs from what was said:\n%s", err, d)
+		}
+	})
+}
+
 // TestSignOfLifeAlone: a heartbeat without resources says nothing of them and changes nothing
 // of what was said last; its time and its revision move on as ever.
 func TestSignOfLifeAlone(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 // views has the view of the console that shows a kind of findings, the first part of their ids.
 // What has no view there has none in the console.
 var views = map[string]string{
+	"agents":      "nodes",
 	"certificate": "replicas",
 	"jobs":        "dead",
 	"lists":       "lists",

@@ -73,7 +73,7 @@ func doctorsSources(cfg config.Replica, conn *connections) ([]finding.Source, er
 			return nil, err
 		}
 	}
-	store := presence.NewStore(cells.At(0).Runner())
+	replicas := storedPeers(cfg.Findings, presence.NewStore(cells.At(0).Runner()))
 	return []finding.Source{
 		{Name: "redis", Look: func(ctx context.Context) ([]finding.Finding, error) {
 			return redisNow(ctx, &cfg.Findings, cells, conn.topology)
@@ -83,14 +83,9 @@ func doctorsSources(cfg config.Replica, conn *connections) ([]finding.Source, er
 			return full(used, cfg.Findings.RedisMemory), err
 		}},
 		{Name: "replicas", Look: func(ctx context.Context) ([]finding.Finding, error) {
-			running, err := store.Running(ctx)
-			if err != nil || len(running) == 0 {
-				return nil, err
-			}
-			past := history.New()
-			past.Observe(running[0].AtMS, reportsOf(running))
-			return newPeers(cfg.Findings, past, store).look(ctx, time.Now())
+			return replicas.look(ctx, time.Now())
 		}},
+		agentsSource(replicas, storedAgents(cells)),
 		{Name: "certificates", Look: func(context.Context) ([]finding.Finding, error) {
 			return certificates(cfg.Findings.Expiry, served), nil
 		}},
@@ -99,6 +94,19 @@ func doctorsSources(cfg config.Replica, conn *connections) ([]finding.Source, er
 		}},
 		serversSource(cfg, conn),
 	}, nil
+}
+
+// storedPeers compares the replicas that report themselves in Redis.
+func storedPeers(limits config.Findings, store *presence.Store) *peers {
+	return &peers{limits: limits, read: func(ctx context.Context) ([]history.ReplicaStatus, error) {
+		running, err := store.Running(ctx)
+		if err != nil || len(running) == 0 {
+			return nil, err
+		}
+		past := history.New()
+		past.Observe(running[0].AtMS, reportsOf(running))
+		return past.Replicas(ctx, store.Statuses)
+	}}
 }
 
 // doctorsCells makes cells that are only read.

@@ -75,23 +75,8 @@ func TestDoctor(t *testing.T) {
 	}
 	do("CONFIG", "SET", "maxmemory-policy", "noeviction")
 
-	rights, err := acl.Of(script.RoleDoctor, "", script.Layouts(cfg.Redis.KeyPrefix, 1, false), Access()...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	topology, err := redisclient.Inspect(waittest.Context(t), redisclient.Config{URL: redis.AdminURL()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := acl.Apply(waittest.Context(t), topology, []acl.User{{Name: "doctor", Rights: rights, Password: "secret"}}); err != nil {
-		t.Fatal(err)
-	}
-	file := filepath.Join(t.TempDir(), "password")
-	if err := os.WriteFile(file, []byte("secret"), 0o600); err != nil {
-		t.Fatal(err)
-	}
 	as := cfg
-	as.Redis.Username, as.Redis.PasswordFile = "doctor", file
+	as.Redis.Username, as.Redis.PasswordFile = "doctor", doctorsPassword(t, redis.Server, script.Layouts(cfg.Redis.KeyPrefix, 1, false))
 	if ids, report := examined(t, as); !slices.Equal(ids, want) || len(report.Unknown) > 0 || len(report.Unchecked) > 0 {
 		t.Errorf("as doctor found %v, %+v; want %v, and everything checked", ids, report, want)
 	}
@@ -116,6 +101,28 @@ func TestDoctor(t *testing.T) {
 		return slices.Contains(ids, "redis.replicas")
 	}, func() any { return ids })
 	redis.Replicas[0].Resume()
+}
+
+// doctorsPassword makes the user doctor, with the rights of its role, and returns a file with its
+// password.
+func doctorsPassword(t *testing.T, redis *redistest.Server, cells []script.Layout) string {
+	t.Helper()
+	rights, err := acl.Of(script.RoleDoctor, "", cells, Access()...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	topology, err := redisclient.Inspect(waittest.Context(t), redisclient.Config{URL: redis.AdminURL()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := acl.Apply(waittest.Context(t), topology, []acl.User{{Name: "doctor", Rights: rights, Password: "secret"}}); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "password")
+	if err := os.WriteFile(file, []byte("secret"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
 }
 
 // TestDoctorCertificates: certificates of servers, of connections and of listeners that run out.

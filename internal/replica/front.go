@@ -61,8 +61,9 @@ func newFront(cfg config.Replica, f *fleet, d *dispatch.Dispatcher, present *pre
 	}, durability(cfg, d), door.checks())
 	self.checks.Store(&checks)
 	own := newTLS("tls", cfg.TLS, log, reg)
+	peers := newPeers(cfg.Findings, past, replicas)
 	board := finding.New(sources(
-		cfg, conn, f, d, newPeers(cfg.Findings, past, replicas), parts, checks, listed(auth, door), own, door.certificate(),
+		cfg, conn, f, d, peers, parts, checks, listed(auth, door), own, door.certificate(),
 	), log.Named("findings"))
 	pages, err := newConsole(cfg, f, auth, changes, log, reg)
 	if err != nil {
@@ -72,8 +73,10 @@ func newFront(cfg config.Replica, f *fleet, d *dispatch.Dispatcher, present *pre
 		Jobs: d, Specs: f.cells, Queues: d, Control: f.cells, Nodes: f.cache, Links: f.cells, Auth: auth, Sessions: sessions,
 		Routes: routes, Audit: changes,
 		Checks: checks, Findings: board,
-		Doctor: finding.New([]finding.Source{serversSource(cfg, conn)}, log.Named("findings")),
-		TLS:    own, Gatherer: served, Registerer: reg,
+		Doctor: finding.New([]finding.Source{
+			serversSource(cfg, conn), agentsSource(peers, cachedAgents(f.cache)),
+		}, log.Named("findings")),
+		TLS: own, Gatherer: served, Registerer: reg,
 		TracerProvider: conn.tracing.Provider(), Logger: log.Named("api"),
 	}
 	if door != nil {

@@ -17,6 +17,8 @@ type Resources struct {
 	MaxConcurrency int   `json:"max_concurrency"`
 	// Leaving is the reason for which the node takes no more jobs and will leave, if it has one.
 	Leaving string `json:"leaving,omitempty"`
+	// Build is the version of freeslot that the agent was built from.
+	Build string `json:"build,omitempty"`
 	// Metrics holds all figures of the collectors.
 	Metrics Snapshot `json:"metrics,omitempty"`
 }

@@ -11,7 +11,10 @@ import (
 // github.com/freeslot/freeslot/internal/process/version.stamped=v0.1.0.
 var stamped string
 
-// String returns the version that was stamped into the build or, without one, its revision.
+const module = "github.com/freeslot/freeslot"
+
+// String returns the version that was stamped into the build or, without one, its revision. In a
+// program of another module it is the version of freeslot that the program was built with.
 func String() string {
 	if stamped != "" {
 		return stamped
@@ -19,6 +22,17 @@ func String() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return "dev"
+	}
+	return of(info)
+}
+
+func of(info *debug.BuildInfo) string {
+	for _, dep := range info.Deps {
+		if dep.Path == module && dep.Replace == nil && dep.Version != "" && dep.Version != "(devel)" {
+			return dep.Version
+		} else if dep.Path == module {
+			return "dev"
+		}
 	}
 	for _, s := range info.Settings {
 		if s.Key == "vcs.revision" && len(s.Value) >= 12 {
