@@ -146,9 +146,9 @@ race-modules:
 	$(GO) test -C bench -vet=off -short -timeout $(TEST_TIMEOUT) $(TEST_ARGS) ./...
 
 .PHONY: bench-once
-bench-once: deps-redis ## each benchmark once, and the console's, to see that they still work (not part of CI)
+bench-once: deps-redis ## each benchmark once, and those of core and the console, to see that they still work (not part of CI)
 	@mkdir -p .dev
-	$(GO) test -C bench -vet=off -timeout $(TEST_TIMEOUT) ./console
+	$(GO) test -C bench -vet=off -timeout $(TEST_TIMEOUT) ./core ./console
 	packages="$$(grep -rl --exclude-dir=.dev --include='*_test.go' '^func Benchmark' . | xargs dirname | sort -u)"; \
 	$(GO) test -timeout $(TEST_TIMEOUT) -vet=off -run '^$$' -bench . -benchtime 1x $$packages >.dev/benchmarks.log || { cat .dev/benchmarks.log >&2; exit 1; }
 

@@ -15,6 +15,9 @@ import (
 // TestRun does every part at toy size, so that none rots. Its times mean nothing; it shows that
 // something was measured and that nothing was lost.
 func TestRun(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it takes a minute or two: make bench-once")
+	}
 	dir := t.TempDir()
 	out, markdown := filepath.Join(dir, "core.json"), filepath.Join(dir, "RESULTS.md")
 	var stdout, stderr bytes.Buffer
