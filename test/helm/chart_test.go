@@ -306,6 +306,29 @@ func TestAutoscaling(t *testing.T) {
 	}
 }
 
+// TestNodesAutoscaler: the example that scales nodes by their proposal is an object of Kubernetes, for
+// a workload that the chart makes.
+func TestNodesAutoscaler(t *testing.T) {
+	t.Parallel()
+	const file = "deploy/autoscaling/hpa-external.yaml"
+	scaler := of[*autoscaling.HorizontalPodAutoscaler](decode(t, map[string]string{file: readFile(t, file)}))[0]
+	target, made := scaler.Spec.ScaleTargetRef, false
+	o := example(t, "managed", func(values map[string]any) {
+		groups := values["nodes"].(map[string]any)["groups"].(map[string]any)
+		groups["gpu"] = groups["cpu"]
+	})
+	for _, d := range of[*apps.Deployment](o) {
+		made = made || d.Name == target.Name
+	}
+	if !made || target.Kind != "Deployment" || target.APIVersion != apps.SchemeGroupVersion.String() {
+		t.Errorf("the autoscaler scales %+v; want a Deployment of the chart", target)
+	}
+	m := scaler.Spec.Metrics
+	if len(m) != 1 || m[0].External == nil || m[0].External.Target.AverageValue.Value() != 1 || *scaler.Spec.MinReplicas < 1 {
+		t.Errorf("the autoscaler asks for %+v; want an external metric, a node for each", m)
+	}
+}
+
 // TestGPU: the agent or the container beside it has the GPU, on the Kubernetes nodes that have one.
 func TestGPU(t *testing.T) {
 	t.Parallel()
