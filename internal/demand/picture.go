@@ -39,7 +39,9 @@ type PoolDemand struct {
 	Pool     string `json:"pool" doc:"Empty for jobs that count for no pool, and for nodes that are in none."`
 	Nodes    int    `json:"nodes" doc:"Nodes in the pool that may get jobs: neither draining nor silent."`
 	Draining int    `json:"draining" doc:"Nodes in the pool that drain."`
-	Slots    int    `json:"slots" doc:"All slots of the nodes that may get jobs."`
+	// BusyNodes is documented in its tag.
+	BusyNodes int `json:"busy_nodes" doc:"Nodes in the pool that run jobs, those that drain among them."`
+	Slots     int `json:"slots" doc:"All slots of the nodes that may get jobs."`
 	// TargetWaitMS and NodesWanted are documented in their tags.
 	TargetWaitMS int64 `json:"target_wait_ms,omitempty" doc:"The pool's target_wait; absent without one."`
 	NodesWanted  *int  `json:"nodes_wanted,omitempty" doc:"How many nodes would keep waits within target_wait, never fewer than the used slots need. It rises at once, and falls after five minutes of a smaller need. Absent without target_wait, and while nodes or cells are not known."`
@@ -168,12 +170,15 @@ func (p *pools) addNodes(nodes iter.Seq[*selection.Node], cfg *selection.Config)
 }
 
 func (r *poolRow) addNode(n *selection.Node) {
+	used, _ := n.Load()
+	if used > 0 {
+		r.BusyNodes++
+	}
 	if n.Draining() {
 		r.Draining++
 		r.drainingSlots += n.Max()
 		return
 	}
-	used, _ := n.Load()
 	free := max(n.Max()-used, 0)
 	r.Nodes++
 	r.Slots += n.Max()

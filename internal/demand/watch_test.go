@@ -111,7 +111,7 @@ func TestPicture(t *testing.T) {
 		got := w.Current()
 		list := []PoolDemand{
 			{
-				Pool: "gpu", Nodes: 2, Draining: 1, Slots: 8,
+				Pool: "gpu", Nodes: 2, Draining: 1, BusyNodes: 3, Slots: 8,
 				Demand: Demand{
 					UsedSlots: 4, FreeSlots: 4, WaitingJobs: 5, PausedJobs: 1, DueJobs: 2, WantedSlots: 10, OldestWaitMS: 3000,
 				},
@@ -120,12 +120,12 @@ func TestPicture(t *testing.T) {
 					{"tts", Demand{UsedSlots: 1, FreeSlots: 3, DueJobs: 2, WantedSlots: 6}},
 				},
 			},
-			{Pool: "idle", Nodes: 1, Slots: 4, Demand: Demand{UsedSlots: 1, FreeSlots: 3}, Services: []ServiceDemand{}},
+			{Pool: "idle", Nodes: 1, BusyNodes: 1, Slots: 4, Demand: Demand{UsedSlots: 1, FreeSlots: 3}, Services: []ServiceDemand{}},
 			{
 				Pool: "later", Demand: Demand{WaitingJobs: 2, WantedSlots: 2},
 				Services: []ServiceDemand{{"", Demand{WaitingJobs: 2, WantedSlots: 2}}},
 			},
-			{Pool: "own", Nodes: 1, Slots: 4, Demand: Demand{UsedSlots: 2, FreeSlots: 2}, Services: []ServiceDemand{}},
+			{Pool: "own", Nodes: 1, BusyNodes: 1, Slots: 4, Demand: Demand{UsedSlots: 2, FreeSlots: 2}, Services: []ServiceDemand{}},
 			{
 				Nodes: 1, Slots: 4, Demand: Demand{FreeSlots: 4, WaitingJobs: 1, PausedJobs: 1},
 				Services: []ServiceDemand{{"ocr", Demand{WaitingJobs: 1, PausedJobs: 1}}},

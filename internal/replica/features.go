@@ -4,6 +4,7 @@ import (
 	"go.uber.org/fx"
 
 	"github.com/freeslot/freeslot/internal/audit"
+	"github.com/freeslot/freeslot/internal/autoscale"
 	"github.com/freeslot/freeslot/internal/bulk"
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/console"
@@ -43,6 +44,7 @@ func Access() []script.Access {
 	all := []script.Access{
 		cell.Access, presence.Access, history.Access, audit.Access, lock.Access, registry.Access, namelist.Access,
 		version.Access, source.Access, console.Access, doctor.Access,
+		autoscale.Access,
 	}
 	for _, f := range Features() {
 		all = append(all, f.Access)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/freeslot/freeslot/internal/admission"
 	"github.com/freeslot/freeslot/internal/audit"
+	"github.com/freeslot/freeslot/internal/autoscale"
 	"github.com/freeslot/freeslot/internal/demand"
 	"github.com/freeslot/freeslot/internal/dispatch"
 	"github.com/freeslot/freeslot/internal/feature"
@@ -112,6 +113,11 @@ func (r *Replica) frontModules() fx.Option {
 		gatewayModule(),
 		fx.Module("demand", fx.Provide(newDemand), fx.Invoke(func(hook feature.Hook, w *demand.Watch) {
 			hook(feature.Step{Start: w.Start, Stop: w.Stop})
+		})),
+		fx.Module("autoscale", fx.Provide(newScaler), fx.Invoke(func(hook feature.Hook, s *autoscale.Scaler) {
+			if s != nil {
+				hook(feature.Step{Start: s.Start, Stop: s.Stop})
+			}
 		})),
 		fx.Module("front", fx.Provide(newFront), fx.Invoke(func(hook feature.Hook, f *front) {
 			r.server, r.door = f.server, f.door

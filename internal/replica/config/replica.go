@@ -124,6 +124,8 @@ type Replica struct {
 	// nodes that name it in their profile. They are in force until `schedctl config apply` puts
 	// another configuration in force on all replicas (docs/pools.md).
 	Pools selection.Pools `koanf:"pools"`
+	// What starts and stops nodes.
+	Autoscale Autoscale `koanf:"autoscale"`
 	// Locks of applications (package `lock`, `schedctl lock run`), which operators see and revoke
 	// through this replica.
 	Locks Locks `koanf:"locks"`
@@ -591,6 +593,9 @@ func DefaultReplica() Replica {
 			Missed: 24 * time.Hour, DeadJobs: time.Hour, Flapping: 3, ConfigBehind: time.Minute, Upgrade: time.Hour,
 			SourceLate: 5 * time.Minute, RedisLag: 5 * time.Second,
 		},
+		Autoscale: Autoscale{Exec: AutoscaleExec{
+			PassEnv: []string{"PATH", "HOME"}, Cooldown: 2 * time.Minute, Timeout: time.Minute,
+		}},
 		Console: Console{Enabled: true, MaxViewers: 64, Payloads: true},
 		Gateway: Gateway{MaxAgents: DefaultMaxAgents, PingInterval: defaultPingInterval},
 		Session: Session{PingInterval: defaultPingInterval},

@@ -290,6 +290,7 @@ func (r *Replica) validateTimes(p *Problems) {
 	p.Between("audit.entries", r.Audit.Entries, 100, 1_000_000)
 	r.Console.validate(p)
 	r.Findings.validate(p)
+	r.Autoscale.Exec.validate(p)
 	p.DurationBetween("drain_timeout", r.DrainTimeout, 100*time.Millisecond, time.Hour)
 }
 
