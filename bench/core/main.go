@@ -1,6 +1,6 @@
 // Command core measures what the README and docs/decisions promise of single parts: choosing a
 // node, how fast and at what price replicas know the fleet, how busy slots are kept, how fair the
-// queue is, what idle agents cost, and what gateways do for theirs.
+// queue is, what idle agents and backups cost, and what gateways do for theirs.
 //
 //	go run -C bench ./core                            everything, into bench/results/core.json and bench/RESULTS.md
 //	go run -C bench ./core -parts choose,staleness    only these; the file keeps its figures of the others
@@ -36,6 +36,7 @@ func newTool() *tool.Tool {
 			{Name: "agentfleet", About: "what many agents with nothing to do cost Redis", Run: runAgentFleet},
 			{Name: "tokens", About: "what a submit costs with each kind of token, with and without quotas", Run: runTokens},
 			{Name: "demand", About: "what a replica adds to tell how many slots jobs need", Run: runDemand},
+			{Name: "backup", About: "a backup and its restore, and what a backup does to jobs", Run: runBackup},
 			{Name: "gateway", About: "agents through gateways: at rest, when a gateway dies, on a slow line", Run: runGateway},
 		},
 	}
