@@ -26,9 +26,12 @@ const (
 	callTimeout = time.Second
 	// outputBytes is the size of the end of the output that is logged.
 	outputBytes = 4 << 10
-	// role is the role of the command in the audit.
+)
+
+// What the audit has of a run.
+const (
 	role          identity.Role = "autoscale"
-	outcomeFailed               = "failed"
+	outcomeFailed string        = "failed"
 )
 
 // Config configures a scaler. All fields but Audit are needed.
@@ -176,7 +179,8 @@ func (s *Scaler) run(pool string, nodes, present int) {
 	begin := time.Now()
 	output, err := s.execute(pool, nodes)
 	fields := []zap.Field{
-		zap.String("pool", pool), zap.Int("nodes", nodes), zap.Int("present", present), zap.Duration("took", time.Since(begin)),
+		zap.String("pool", pool), zap.Int("nodes", nodes), zap.Int("present", present),
+		zap.Duration("took", time.Since(begin)),
 	}
 	if err != nil {
 		s.cfg.Log.Error("autoscale.failed", append(fields, zap.Error(err), zap.String("output", output))...)
