@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"time"
 
@@ -59,8 +60,11 @@ func agentsSource(p *peers, agents eachAgent) finding.Source {
 			var said struct {
 				Build string `json:"build"`
 			}
-			if json.Unmarshal([]byte(resources), &said) != nil || known[said.Build] {
+			if json.Unmarshal([]byte(resources), &said) != nil || said.Build == unreleased || known[said.Build] {
 				return
+			}
+			if !plainBuild.MatchString(said.Build) {
+				said.Build = "a build that cannot be read"
 			}
 			b := other[said.Build]
 			if b.agents++; b.first == "" || node < b.first {
@@ -71,6 +75,12 @@ func agentsSource(p *peers, agents eachAgent) finding.Source {
 		return agentBuilds(other, slices.Sorted(maps.Keys(known)), since, p.limits.Upgrade), err
 	}}
 }
+
+// unreleased is the build of programs that know none, such as tests.
+const unreleased = "dev"
+
+// plainBuild matches what can be printed as it is: agents may say anything.
+var plainBuild = regexp.MustCompile(`^[\w.+-]{0,64}$`)
 
 // build is what agents with a build of their own have in common.
 type build struct {

@@ -34,6 +34,7 @@ func TestAgentsBehind(t *testing.T) {
 	old, current := replica("v1", false, began), replica("v2", false, began.Add(time.Minute))
 	agents := map[string]string{
 		"n1": `{"build": "v2"}`, "n2": `{"build": "v1"}`, "n3": `{"build": "v0"}`, "n4": `{"cpu_usage": 1}`, "n5": `no JSON`,
+		"n6": `{"build": "dev"}`,
 	}
 	for name, test := range map[string]struct {
 		replicas []history.ReplicaStatus

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"runtime"
 	"runtime/debug"
+	"sync"
 )
 
 // stamped is set by the linker: -X
@@ -15,7 +16,9 @@ const module = "github.com/freeslot/freeslot"
 
 // String returns the version that was stamped into the build or, without one, its revision. In a
 // program of another module it is the version of freeslot that the program was built with.
-func String() string {
+func String() string { return known() }
+
+var known = sync.OnceValue(func() string {
 	if stamped != "" {
 		return stamped
 	}
@@ -24,7 +27,7 @@ func String() string {
 		return "dev"
 	}
 	return of(info)
-}
+})
 
 func of(info *debug.BuildInfo) string {
 	for _, dep := range info.Deps {
