@@ -4,6 +4,7 @@ package autoscale
 
 import (
 	"context"
+	"errors"
 	"io"
 	"os/exec"
 	"runtime"
@@ -17,7 +18,8 @@ import (
 // has ended.
 const pipeDelay = time.Second
 
-// execute runs a command, and kills it with all that it started when ctx ends.
+// execute runs a command. When ctx ends it ends the command's process group: by SIGTERM, after Grace
+// by SIGKILL. A process of the group that outlives the command is killed, too.
 func execute(ctx context.Context, argv, env []string, output io.Writer) error {
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Env, cmd.Stdout, cmd.Stderr = env, output, output
@@ -34,6 +36,14 @@ func execute(ctx context.Context, argv, env []string, output io.Writer) error {
 		defer close(killed)
 		select {
 		case <-ctx.Done():
+		case <-ended:
+			return
+		}
+		procgroup.Signal(group, syscall.SIGTERM)
+		grace := time.NewTimer(Grace)
+		defer grace.Stop()
+		select {
+		case <-grace.C:
 			procgroup.Signal(group, syscall.SIGKILL)
 		case <-ended:
 		}
@@ -42,5 +52,8 @@ func execute(ctx context.Context, argv, env []string, output io.Writer) error {
 	close(ended)
 	<-killed
 	procgroup.Signal(group, syscall.SIGKILL) // kills what the command left behind
-	return cmd.Wait()
+	if err := cmd.Wait(); !errors.Is(err, exec.ErrWaitDelay) {
+		return err
+	}
+	return nil // it succeeded, and left a process in another group
 }

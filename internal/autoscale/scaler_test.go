@@ -44,17 +44,18 @@ type fleet struct {
 
 // say sets the pool; wanted is -1 for none.
 func (f *fleet) say(wanted, nodes, busy int) {
-	p := demand.PoolDemand{Pool: "gpu", Nodes: nodes, BusyNodes: busy}
+	p := demand.PoolDemand{Pool: "gpu", Nodes: nodes, BusyNodes: busy, TargetWaitMS: 1000}
+	p.WantedSlots = max(wanted, 0)
 	if wanted >= 0 {
 		p.NodesWanted = &wanted
 	}
-	f.picture.Store(&demand.DemandList{Pools: []demand.PoolDemand{{Pool: "cpu"}, p}})
+	f.picture.Store(&demand.DemandList{Pools: []demand.PoolDemand{{Pool: "cpu"}, p}, AtMS: 1})
 }
 
 // rig is a scaler whose command adds what it is told to a file, and what it logged.
 type rig struct {
 	*scripttest.Rig
-	*Scaler
+	*pool
 	cfg   Config
 	fleet fleet
 	file  string
@@ -68,22 +69,22 @@ func newRig(t *testing.T, r *scripttest.Rig, program string) *rig {
 	g.fleet.say(-1, 0, 0)
 	g.cfg = Config{
 		Argv: []string{"sh", "-c", program, "sh", "{pool}", "{nodes}"}, Env: []string{"PATH=" + os.Getenv("PATH"), "FILE=" + g.file},
-		Pools: []string{"gpu"}, MaxNodes: 10, Cooldown: time.Hour, Timeout: time.Minute, Replica: "a",
+		Pools: []string{"gpu"}, MaxNodes: 10, Silent: func() bool { return false }, Cooldown: time.Hour, Timeout: time.Minute, Replica: "a",
 		Demand: g.fleet.picture.Load, Audit: audit.New(audit.Config{}, r.Runner, zap.NewNop(), nil), Log: zap.New(core),
 	}
-	g.Scaler = g.scaler(t)
+	g.pool = g.scaler(t)
 	return g
 }
 
 // scaler makes another scaler of the same pool.
-func (g *rig) scaler(t *testing.T) *Scaler {
+func (g *rig) scaler(t *testing.T) *pool {
 	s := New(g.cfg, g.Runner)
 	t.Cleanup(func() {
 		if err := s.Stop(waittest.Context(t)); err != nil {
 			t.Errorf("stop: %v; want nil", err)
 		}
 	})
-	return s
+	return s.all[0]
 }
 
 const tell = `echo "$1 $2" >>"$FILE"`
@@ -101,103 +102,152 @@ func (g *rig) expect(t *testing.T, when string, lines ...string) {
 }
 
 // cool ends the cool-down.
-func (g *rig) cool() { g.Do("DEL", g.keys("gpu").turn) }
+func (g *rig) cool() { g.Do("DEL", g.keys.turn) }
 
 // TestOneReplicaRuns: of several replicas one runs the command for a need, no sooner than the
 // cool-down, and again until the nodes are there.
 func TestOneReplicaRuns(t *testing.T) {
 	scripttest.Backends(t, func(t *testing.T, r *scripttest.Rig) {
 		g := newRig(t, r, tell)
-		g.look("gpu")
+		g.look()
 		g.expect(t, "without a proposal")
 		g.fleet.say(3, 1, 0)
 		var all sync.WaitGroup
 		for range 8 {
 			s := g.scaler(t)
-			all.Go(func() { s.look("gpu") })
+			all.Go(func() { s.look() })
 		}
 		all.Wait()
 		g.expect(t, "at eight replicas", "3")
-		if left := g.Int("PTTL", g.keys("gpu").turn); left <= 0 || left > g.cfg.Cooldown.Milliseconds() {
+		if left := g.Int("PTTL", g.keys.turn); left <= 0 || left > g.cfg.Cooldown.Milliseconds() {
 			t.Errorf("the turn ends in %d ms; want at most the cool-down", left)
 		}
 		g.fleet.say(5, 1, 0)
-		g.look("gpu")
+		g.look()
 		g.expect(t, "within the cool-down", "3")
 		g.cool()
-		g.look("gpu")
+		g.look()
 		g.expect(t, "after the cool-down", "3", "5")
 		g.cool()
-		g.look("gpu")
+		g.look()
 		g.expect(t, "while nodes still start", "3", "5", "5")
 		g.fleet.say(5, 5, 0)
 		g.cool()
-		g.look("gpu")
+		g.look()
 		g.expect(t, "with all nodes there", "3", "5", "5")
-		if g.Exists(g.keys("gpu").turn) {
+		if g.Exists(g.keys.turn) {
 			t.Error("a replica took the turn for nothing")
 		}
-		g.fleet.say(0, 0, 0) // all of them fell silent
-		g.look("gpu")
-		g.expect(t, "without a need, and without nodes", "3", "5", "5", "0")
+		g.fleet.say(2, 5, 0)
+		g.look()
+		g.expect(t, "with a smaller need", "3", "5", "5", "2")
 		if n := g.logs.FilterMessage("autoscale.ran").Len(); n != 4 {
 			t.Errorf("%d runs are logged; want 4", n)
 		}
-		g.checkAudit(t, "done", "done", "done", "done")
+		if n := len(g.audited(t)); n != 3 {
+			t.Errorf("the audit has %d runs; want 3, without the repeated one", n)
+		}
 	})
 }
 
-func (g *rig) checkAudit(t *testing.T, outcomes ...string) {
+// audited returns the outcomes of the runs in the audit, the newest first.
+func (g *rig) audited(t *testing.T) (outcomes []string) {
 	t.Helper()
 	page, _, err := g.cfg.Audit.Read(t.Context(), audit.Filter{Call: "autoscale"}, "", 100)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var got []string
 	for i := range page {
 		if page[i].Name != "autoscale/gpu" || page[i].Target != "gpu" {
 			t.Errorf("the audit has %+v; want autoscale/gpu, and gpu", page[i])
 		}
-		got = append(got, page[i].Outcome)
+		outcomes = append(outcomes, page[i].Outcome)
 	}
-	if fmt.Sprint(got) != fmt.Sprint(outcomes) {
-		t.Errorf("the audit has %q; want %q", got, outcomes)
+	return outcomes
+}
+
+// TestAdopts: a first look at a pool with enough nodes notes their number, and nothing runs; from then
+// on the command may ask for fewer.
+func TestAdopts(t *testing.T) {
+	scripttest.Backends(t, func(t *testing.T, r *scripttest.Rig) {
+		g := newRig(t, r, tell)
+		g.fleet.say(0, 0, 0)
+		g.look()
+		if g.Exists(g.keys.last) {
+			t.Error("the number of an empty pool is noted")
+		}
+		g.fleet.say(1, 4, 1)
+		g.look()
+		g.expect(t, "at the first look")
+		g.look()
+		g.expect(t, "at the second look", "1")
+	})
+}
+
+// TestDecide: the number stays within its bounds and above the nodes that run jobs, and is smaller
+// than before only while nothing is wrong.
+func TestDecide(t *testing.T) {
+	t.Parallel()
+	c := &Config{MinNodes: 1, MaxNodes: 10}
+	type pool struct{ wanted, nodes, draining, busy, slots int }
+	for name, test := range map[string]struct {
+		pool   pool
+		last   int
+		silent bool
+		waits  int64
+		nodes  int
+		do     step
+	}{
+		"more":                             {pool: pool{wanted: 4, nodes: 2}, last: 2, nodes: 4, do: run},
+		"more, which already start":        {pool: pool{wanted: 4, nodes: 2}, last: 4, nodes: 4, do: run},
+		"as many":                          {pool: pool{wanted: 4, nodes: 4}, last: 4, nodes: 4, do: rest},
+		"fewer":                            {pool: pool{wanted: 2, nodes: 4}, last: 4, nodes: 2, do: run},
+		"fewer than are still there":       {pool: pool{wanted: 8, nodes: 8}, last: 5, nodes: 8, do: rest},
+		"fewer than start":                 {pool: pool{wanted: 4, nodes: 3}, last: 8, nodes: 4, do: run},
+		"fewer, with a silent node":        {pool: pool{wanted: 2, nodes: 4}, last: 5, silent: true, nodes: 2, do: rest},
+		"more, with a silent node":         {pool: pool{wanted: 6, nodes: 4}, last: 5, silent: true, nodes: 6, do: run},
+		"fewer, while jobs wait too long":  {pool: pool{wanted: 1}, last: 20, waits: 2000, nodes: 1, do: rest},
+		"none":                             {pool: pool{nodes: 3}, last: 3, nodes: 1, do: run},
+		"none, but two run jobs":           {pool: pool{nodes: 3, busy: 2}, last: 3, nodes: 2, do: run},
+		"draining nodes are machines":      {pool: pool{wanted: 5, nodes: 3, draining: 2, slots: 1}, last: 5, nodes: 7, do: run},
+		"a draining node runs a job":       {pool: pool{draining: 1, busy: 1}, last: 1, nodes: 2, do: run},
+		"too many":                         {pool: pool{wanted: 40, nodes: 3}, last: 3, nodes: 10, do: run},
+		"too many run jobs":                {pool: pool{wanted: 40, nodes: 12, busy: 12}, last: 10, nodes: 12, do: refuse},
+		"an empty system":                  {last: unknown, nodes: 1, do: rest},
+		"the first job of an empty system": {pool: pool{wanted: 1, slots: 1}, last: unknown, nodes: 1, do: run},
+		"a system with nodes":              {pool: pool{wanted: 1, nodes: 3}, last: unknown, nodes: 3, do: adopt},
+		"a system that needs more":         {pool: pool{wanted: 5, nodes: 3, slots: 9}, last: unknown, nodes: 5, do: run},
+	} {
+		p := &demand.PoolDemand{
+			Nodes: test.pool.nodes, Draining: test.pool.draining, BusyNodes: test.pool.busy, NodesWanted: &test.pool.wanted, TargetWaitMS: 1000,
+		}
+		p.WantedSlots, p.OldestWaitMS = test.pool.slots, test.waits
+		if nodes, do := c.decide(p, test.last, test.silent); nodes != test.nodes || do != test.do {
+			t.Errorf("%s: %d nodes, step %d; want %d, step %d", name, nodes, do, test.nodes, test.do)
+		}
 	}
 }
 
-// TestWanted: never more nodes than configured, and never fewer than run jobs.
-func TestWanted(t *testing.T) {
-	t.Parallel()
-	g := &rig{}
-	s := &Scaler{cfg: Config{MaxNodes: 10, Demand: g.fleet.picture.Load}}
-	for _, test := range []struct{ wanted, nodes, busy, want int }{
-		{0, 3, 0, 0},
-		{0, 3, 2, 2},
-		{4, 3, 2, 4},
-		{40, 3, 2, 10},
-		{40, 12, 12, 12},
-		{-1, 3, 2, -1},
-	} {
-		g.fleet.say(test.wanted, test.nodes, test.busy)
-		nodes, present, known := s.wanted("gpu")
-		if !known {
-			nodes, present = -1, test.nodes
+// TestNoTarget: a pool that the command never runs for is named once.
+func TestNoTarget(t *testing.T) {
+	scripttest.Backends(t, func(t *testing.T, r *scripttest.Rig) {
+		g := newRig(t, r, tell)
+		g.id = "cpu" // has no target
+		g.look()
+		g.id = "cup"
+		g.look()
+		if n := g.logs.FilterMessage("autoscale.no_target").Len(); n != 1 {
+			t.Errorf("%d warnings; want 1", n)
 		}
-		if nodes != test.want || present != test.nodes {
-			t.Errorf("%+v: %d nodes, %d present", test, nodes, present)
-		}
-	}
-	if _, _, known := s.wanted("cpu"); known {
-		t.Error("a pool without a target is known")
-	}
+	})
 }
 
 // TestCommandFails: the log has the error and the end of the output, and the command runs again.
 func TestCommandFails(t *testing.T) {
 	scripttest.Backends(t, func(t *testing.T, r *scripttest.Rig) {
 		g := newRig(t, r, tell+`; head -c 100000 /dev/zero | tr '\0' x; echo "no quota" >&2; test -e "$FILE.ok"`)
-		g.fleet.say(2, 2, 0)
-		g.look("gpu")
+		g.fleet.say(2, 1, 0)
+		g.look()
 		failed := g.logs.FilterMessage("autoscale.failed").All()
 		if len(failed) != 1 {
 			t.Fatalf("%d failures are logged; want 1", len(failed))
@@ -210,14 +260,17 @@ func TestCommandFails(t *testing.T) {
 		if err := os.WriteFile(g.file+".ok", nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		g.look("gpu")
+		g.look()
 		g.expect(t, "within the cool-down", "2")
-		for range 2 {
-			g.cool()
-			g.look("gpu")
-		}
+		g.cool()
+		g.look()
+		g.fleet.say(2, 2, 0)
+		g.cool()
+		g.look()
 		g.expect(t, "after the cool-down", "2", "2")
-		g.checkAudit(t, "done", "failed")
+		if got := fmt.Sprint(g.audited(t)); got != "[done failed]" {
+			t.Errorf("the audit has %s; want [done failed]", got)
+		}
 	})
 }
 
@@ -227,7 +280,7 @@ func TestNoProgram(t *testing.T) {
 		g := newRig(t, r, "")
 		g.Scaler.cfg.Argv = []string{filepath.Join(t.TempDir(), "none"), "{nodes}"}
 		g.fleet.say(2, 0, 0)
-		g.look("gpu")
+		g.look()
 		if n := g.logs.FilterMessage("autoscale.failed").Len(); n != 1 {
 			t.Errorf("%d failures are logged; want 1", n)
 		}
@@ -254,7 +307,7 @@ func TestEnds(t *testing.T) {
 		g := newRig(t, r, hang)
 		g.fleet.say(1, 0, 0)
 		looked := make(chan struct{})
-		go func() { defer close(looked); g.look("gpu") }()
+		go func() { defer close(looked); g.look() }()
 		pid := g.child(t)
 		ctx, cancel := context.WithTimeout(context.Background(), waittest.Limit)
 		defer cancel()
@@ -265,12 +318,12 @@ func TestEnds(t *testing.T) {
 		g.gone(t, pid)
 
 		late := g.scaler(t)
-		late.cfg.Timeout = time.Second / 2
+		late.Scaler.cfg.Timeout = 3 * time.Second
 		g.cool()
 		if err := os.Remove(g.file); err != nil {
 			t.Fatal(err)
 		}
-		late.look("gpu")
+		late.look()
 		g.gone(t, g.child(t))
 		failed := g.logs.FilterMessage("autoscale.failed").All()
 		if n := len(failed); n != 2 || !strings.Contains(fmt.Sprint(failed[1].ContextMap()["error"]), "deadline") {
@@ -291,13 +344,13 @@ func (g *rig) gone(t *testing.T, pid int) {
 func TestOutage(t *testing.T) {
 	scripttest.Backends(t, func(t *testing.T, r *scripttest.Rig) {
 		g := newRig(t, r, tell)
-		g.Do("HSET", g.keys("gpu").last, "field", "value") // a wrong type, which the call refuses
+		g.Do("HSET", g.keys.last, "field", "value") // a wrong type, which the call refuses
 		g.fleet.say(2, 0, 0)
-		g.look("gpu")
-		g.look("gpu")
+		g.look()
+		g.look()
 		g.expect(t, "while the call fails")
-		g.Do("DEL", g.keys("gpu").last)
-		g.look("gpu")
+		g.Do("DEL", g.keys.last)
+		g.look()
 		g.expect(t, "afterwards", "2")
 		if lost, back := g.logs.FilterMessage("autoscale.no_turn").Len(), g.logs.FilterMessage("autoscale.turn_again").Len(); lost != 1 || back != 1 {
 			t.Errorf("%d outages and %d ends are logged; want one of each", lost, back)

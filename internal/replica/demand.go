@@ -36,8 +36,9 @@ func newScaler(cfg config.Replica, f *fleet, w *demand.Watch, changes *audit.Log
 		}
 	}
 	return autoscale.New(autoscale.Config{
-		Argv: command.Argv, Env: env, Pools: command.Pools, MaxNodes: command.MaxNodes,
-		Cooldown: command.Cooldown, Timeout: command.Timeout, Replica: cfg.ReplicaID, Demand: w.Current, Audit: changes,
+		Argv: command.Argv, Env: env, Pools: command.Pools, MinNodes: command.MinNodes, MaxNodes: command.MaxNodes,
+		Cooldown: command.Cooldown, Timeout: command.Timeout, Replica: cfg.ReplicaID, Demand: w.Current,
+		Silent: func() bool { return len(f.cache.Silent(f.cache.SilenceLimit())) > 0 }, Audit: changes,
 		Log: log.Named("autoscale"),
 	}, f.cells.Runners()[0])
 }

@@ -23,16 +23,22 @@ type AutoscaleExec struct {
 	Argv []string `koanf:"argv"`
 	// The pools whose nodes it starts and stops. It runs for those with a `target_wait`.
 	Pools []string `koanf:"pools"`
-	// The most nodes that it may ask for in each pool, 1 to 100000. Nodes that run jobs count although
-	// they are more.
+	// The least nodes that it asks for in each pool, up to `autoscale.exec.max_nodes`. 0 only for pools
+	// with `expects`: in others, jobs are refused while there is no node.
+	MinNodes int `koanf:"min_nodes"`
+	// The most nodes that it asks for in each pool, 1 to 100000. While more run jobs, it does not run.
 	MaxNodes int `koanf:"max_nodes"`
 	// The variables of the scheduler's environment that the program gets.
 	PassEnv []string `koanf:"pass_env"`
-	// The least time between two runs for a pool, at all replicas together, 10s to 1h.
+	// The least time between two runs for a pool, at all replicas together, 11s to 1h.
 	Cooldown time.Duration `koanf:"cooldown"`
-	// How long a run may take before it is killed, 1s to `autoscale.exec.cooldown`.
+	// How long a run may take before it is ended, by SIGTERM and after five seconds by SIGKILL. From
+	// 1s to ten seconds less than `autoscale.exec.cooldown`.
 	Timeout time.Duration `koanf:"timeout"`
 }
+
+// betweenRuns is the least time from the end of a run to the next one, at any replica.
+const betweenRuns = 10 * time.Second
 
 // On reports whether a command is configured.
 func (a *AutoscaleExec) On() bool { return len(a.Argv) > 0 }
@@ -43,8 +49,8 @@ var (
 )
 
 func (a *AutoscaleExec) validate(p *Problems) {
-	p.DurationBetween("autoscale.exec.cooldown", a.Cooldown, 10*time.Second, time.Hour)
-	p.DurationBetween("autoscale.exec.timeout", a.Timeout, time.Second, a.Cooldown)
+	p.DurationBetween("autoscale.exec.cooldown", a.Cooldown, betweenRuns+time.Second, time.Hour)
+	p.DurationBetween("autoscale.exec.timeout", a.Timeout, time.Second, max(a.Cooldown-betweenRuns, time.Second))
 	for i, name := range a.PassEnv {
 		if !variableName.MatchString(name) {
 			p.Addf(element("autoscale.exec.pass_env", i), "is %q, expected the name of a variable", name)
@@ -58,6 +64,7 @@ func (a *AutoscaleExec) validate(p *Problems) {
 	}
 	a.validateArgv(p)
 	p.Between("autoscale.exec.max_nodes", a.MaxNodes, 1, 100_000)
+	p.Between("autoscale.exec.min_nodes", a.MinNodes, 0, max(a.MaxNodes, 1))
 	if len(a.Pools) == 0 || len(a.Pools) > selection.MaxConfiguredPools {
 		p.Addf("autoscale.exec.pools", "has %d names, expected 1 to %d", len(a.Pools), selection.MaxConfiguredPools)
 	}

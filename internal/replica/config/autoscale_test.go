@@ -8,7 +8,7 @@ import (
 func TestAutoscale(t *testing.T) {
 	t.Parallel()
 	good := AutoscaleExec{
-		Argv: []string{"true", "{pool}={nodes}"}, Pools: []string{"gpu", "cpu"}, MaxNodes: 20, PassEnv: []string{"PATH"},
+		Argv: []string{"true", "{pool}={nodes}"}, Pools: []string{"gpu", "cpu"}, MinNodes: 1, MaxNodes: 20, PassEnv: []string{"PATH"},
 		Cooldown: 2 * time.Minute, Timeout: time.Minute,
 	}
 	for name, test := range map[string]struct {
@@ -26,9 +26,10 @@ func TestAutoscale(t *testing.T) {
 		"a bad name":          {func(a *AutoscaleExec) { a.Pools = []string{"a b"} }, "autoscale.exec.pools[0]"},
 		"a pool twice":        {func(a *AutoscaleExec) { a.Pools = []string{"gpu", "gpu"} }, "autoscale.exec.pools[1]"},
 		"no bound":            {func(a *AutoscaleExec) { a.MaxNodes = 0 }, "autoscale.exec.max_nodes"},
+		"more at least":       {func(a *AutoscaleExec) { a.MinNodes = 21 }, "autoscale.exec.min_nodes"},
 		"a bad variable":      {func(a *AutoscaleExec) { a.PassEnv = []string{"A=B"} }, "autoscale.exec.pass_env[0]"},
 		"a short cool-down":   {func(a *AutoscaleExec) { a.Cooldown, a.Timeout = time.Second, time.Second }, "autoscale.exec.cooldown"},
-		"a run that overlaps": {func(a *AutoscaleExec) { a.Timeout = 3 * time.Minute }, "autoscale.exec.timeout"},
+		"a run that overlaps": {func(a *AutoscaleExec) { a.Timeout = 2*time.Minute - 9*time.Second }, "autoscale.exec.timeout"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -594,7 +594,7 @@ func DefaultReplica() Replica {
 			SourceLate: 5 * time.Minute, RedisLag: 5 * time.Second,
 		},
 		Autoscale: Autoscale{Exec: AutoscaleExec{
-			PassEnv: []string{"PATH", "HOME"}, Cooldown: 2 * time.Minute, Timeout: time.Minute,
+			MinNodes: 1, PassEnv: []string{"PATH", "HOME"}, Cooldown: 2 * time.Minute, Timeout: time.Minute,
 		}},
 		Console: Console{Enabled: true, MaxViewers: 64, Payloads: true},
 		Gateway: Gateway{MaxAgents: DefaultMaxAgents, PingInterval: defaultPingInterval},
