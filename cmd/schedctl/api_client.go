@@ -341,18 +341,21 @@ func (c *apiClient) job(ctx context.Context, id string) (freeslot.JobStatus, err
 	return status, err
 }
 
-// jobs follows the pages until there are limit jobs, or no more.
-func (c *apiClient) jobs(ctx context.Context, query url.Values, limit int) ([]freeslot.JobStatus, error) {
-	jobs := []freeslot.JobStatus{}
+// jobs follows the pages until there are limit jobs, or no more. silent lists the cells that did not
+// answer the last one.
+func (c *apiClient) jobs(
+	ctx context.Context, query url.Values, limit int,
+) (jobs []freeslot.JobStatus, silent []int, _ error) {
+	jobs = []freeslot.JobStatus{}
 	for {
 		query.Set("limit", fmt.Sprint(min(limit-len(jobs), maxPage)))
 		var page api.JobPage
 		if err := c.call(ctx, http.MethodGet, "/v1/jobs", query, nil, 0, &page); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		jobs = append(jobs, page.Jobs...)
 		if page.Cursor == "" || len(jobs) >= limit {
-			return jobs[:min(len(jobs), limit)], nil
+			return jobs[:min(len(jobs), limit)], page.Unreachable, nil
 		}
 		query.Set("cursor", page.Cursor)
 	}

@@ -34,6 +34,7 @@ func (c *deadLettersCmd) Run(a *app) error {
 	if err := a.call(http.MethodGet, "/v1/dead-letters", query, nil, &found); err != nil {
 		return err
 	}
+	a.warnCells(found.Unreachable)
 	if a.json {
 		return a.printJSON(found)
 	}

@@ -55,10 +55,15 @@ func (c *demandCmd) Run(a *app) error {
 	if list.Stale {
 		a.warn("the replica does not know all nodes now; their figures are old")
 	}
-	if len(list.Unreachable) > 0 {
-		a.warn("cells %s do not answer; their jobs are not counted", strings.Trim(fmt.Sprint(list.Unreachable), "[]"))
-	}
+	a.warnCells(list.Unreachable)
 	return nil
+}
+
+// warnCells names the cells whose jobs are missing.
+func (a *app) warnCells(silent []int) {
+	if len(silent) > 0 {
+		a.warn("cells %s do not answer; their jobs are missing", strings.Trim(fmt.Sprint(silent), "[]"))
+	}
 }
 
 func demandCells(d *demand.Demand) []string {

@@ -111,10 +111,11 @@ func (c *listCmd) Run(a *app) error {
 	}
 	query := c.query(c.State)
 	setNonEmpty(query, "idempotency_key", c.Key)
-	jobs, err := a.api.jobs(a.ctx, query, c.Limit)
+	jobs, silent, err := a.api.jobs(a.ctx, query, c.Limit)
 	if err != nil {
 		return explain(err)
 	}
+	a.warnCells(silent)
 	if a.json {
 		return a.printJSON(jobs)
 	}

@@ -52,9 +52,7 @@ func (queuesCmd) Run(a *app) error {
 	for _, what := range pausedNames(list.AllPaused) {
 		_ = a.println("paused: %s", what)
 	}
-	if len(list.Unreachable) > 0 {
-		a.warn("cells that did not answer, whose jobs are not counted: %v", list.Unreachable)
-	}
+	a.warnCells(list.Unreachable)
 	return nil
 }
 

@@ -43,6 +43,9 @@ func (f *bulkFlags) find(a *app) (ids []string, more bool, err error) {
 		if err := a.call(http.MethodGet, "/v1/jobs", query, nil, &page); err != nil {
 			return nil, false, err
 		}
+		if page.Cursor == "" {
+			a.warnCells(page.Unreachable)
+		}
 		for _, j := range page.Jobs {
 			if len(ids) == f.Limit {
 				return ids, true, nil

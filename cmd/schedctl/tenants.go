@@ -55,9 +55,7 @@ func (c *tenantsListCmd) Run(a *app) error {
 	if list.LeftOut > 0 {
 		a.warn("%d more tenants of the configuration are not listed; name one by --tenant", list.LeftOut)
 	}
-	if len(list.Unreachable) > 0 {
-		a.warn("cells %s do not answer; their jobs are not counted", strings.Trim(fmt.Sprint(list.Unreachable), "[]"))
-	}
+	a.warnCells(list.Unreachable)
 	return nil
 }
 

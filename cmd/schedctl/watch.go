@@ -109,11 +109,11 @@ func (c *watchCmd) refresh(a *app) error {
 // underWay returns up to Limit running jobs, and waiting jobs up to the rest of the limit. The
 // waiting ones come first.
 func (c *watchCmd) underWay(a *app) (jobs []freeslot.JobStatus, waiting int, err error) {
-	running, err := a.api.jobs(a.ctx, url.Values{"state": {string(freeslot.StateRunning)}}, c.Limit)
+	running, _, err := a.api.jobs(a.ctx, url.Values{"state": {string(freeslot.StateRunning)}}, c.Limit)
 	if err != nil || len(running) == c.Limit {
 		return running, 0, err
 	}
-	jobs, err = a.api.jobs(a.ctx, url.Values{"state": {string(freeslot.StateWaiting)}}, c.Limit-len(running))
+	jobs, _, err = a.api.jobs(a.ctx, url.Values{"state": {string(freeslot.StateWaiting)}}, c.Limit-len(running))
 	return append(jobs, running...), len(jobs), err
 }
 

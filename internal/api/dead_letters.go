@@ -26,6 +26,8 @@ type DeadLetters struct {
 	LookedAt int         `json:"looked_at" doc:"How many dead jobs were looked at: the newest, at most 5000."`
 	Total    int         `json:"total,omitempty" doc:"How many jobs died in that time in all, whatever the other filters say; only for operators who ask for all tenants."`
 	SinceMS  int64       `json:"since_ms" doc:"The groups have every job that fits and died at this time or later, by Redis' clock."`
+	// Unreachable is documented in its tag.
+	Unreachable []int `json:"unreachable,omitempty" doc:"The cells that did not answer, whose jobs are not counted."`
 }
 
 // DeadGroup counts dead jobs that have the same properties.
@@ -75,6 +77,7 @@ func (s *Server) deadLetters(ctx context.Context, in *deadLettersInput) (*deadLe
 	}
 	out := &deadLettersOutput{Body: DeadLetters{
 		Groups: make([]DeadGroup, len(found.Groups)), LookedAt: found.LookedAt, SinceMS: found.SinceMS,
+		Unreachable: found.Unreachable,
 	}}
 	if filter.Tenant == "" {
 		out.Body.Total = found.Total
