@@ -286,7 +286,9 @@ func TestChainOracle(t *testing.T) {
 					}
 					made.Add(1)
 					versions[a.chain] = true
-					for was := newest[i].Load(); was < a.chain && !newest[i].CompareAndSwap(was, a.chain); was = newest[i].Load() {
+					was := newest[i].Load()
+					for was < a.chain && !newest[i].CompareAndSwap(was, a.chain) {
+						was = newest[i].Load()
 					}
 					switch {
 					case long || a.doubt != "":
