@@ -30,13 +30,13 @@ type backedUp struct{ ids, schedules, instances int }
 // runBackup measures a backup and its restore, and what a backup does to jobs meanwhile.
 func runBackup(ctx context.Context, b *tool.Bench) {
 	size := tool.Sized(b, backedUp{1_000_000, 10_000, 10_000}, backedUp{2_000, 50, 50})
-	rounds, window := tool.Sized(b, 7, 1), tool.Sized(b, 7*time.Second, 500*time.Millisecond)
+	rounds, window := tool.Sized(b, 5, 1), tool.Sized(b, 7*time.Second, 500*time.Millisecond)
 	const rate = 500
 	b.Say("A list of %s ids in one version, %s schedules of ten tenants and %s persistent instances of one service. "+
 		"`schedctl backup` to a file, not compressed, and `schedctl restore` into an empty Redis with a replica of its own: "+
 		"medians of 3. Then jobs over WebSocket at %d/s in an open loop, a call each, to the replica with 4 nodes of 256 "+
-		"slots: without a backup and while one backup follows the other, in turns, %d rounds, windows of %s; the ratio is "+
-		"the median of the ratios within the rounds.",
+		"slots: without a backup, while one backup follows the other through the same replica, and while they go through "+
+		"another one, in turns, %d rounds, windows of %s; a ratio is the median of the ratios within the rounds.",
 		measure.Thousands(size.ids), measure.Thousands(size.schedules), measure.Thousands(size.instances), rate, rounds, window)
 	schedctl := b.Program(ctx, "schedctl")
 	s := b.StartSystem(ctx, system.Shape{
@@ -59,11 +59,15 @@ func runBackup(ctx context.Context, b *tool.Bench) {
 	t.Add("backup", measure.Median(backups), measure.Quantile(backups, 0), measure.Quantile(backups, 1), bytes)
 	t.Add("restore", measure.Median(restores), measure.Quantile(restores, 0), measure.Quantile(restores, 1), bytes)
 
-	all := []*beside{{}, {busy: true}}
+	other := tool.Must(system.StartScheduler(
+		ctx, b.Program(ctx, "scheduler"), s.Redis.URL(), 2, manySchedules, "FREESLOT_LISTS__DIR="+filepath.Join(b.Folder, "other"),
+	))
+	defer tool.End(other.Stop)
+	all := []*beside{{name: "nothing"}, {name: "backups", through: from.address}, {name: "backups through another replica", through: other.Address}}
 	tool.InTurns(b, rounds, all, func(v *beside, _ int) {
 		stop := func() int { return 0 }
-		if v.busy {
-			stop = from.backups()
+		if v.through != "" {
+			stop = from.backups(v.through)
 		}
 		figures := tool.Must(s.Ask(ctx, load.Request{Loop: load.Open, Rate: rate, WarmUpMS: 500, MeasureMS: window.Milliseconds()}))
 		v.backups += stop()
@@ -72,24 +76,23 @@ func runBackup(ctx context.Context, b *tool.Bench) {
 	})
 	jobs := result.NewTable("Beside", "submit to assign, p50 [us]", "p99 [us]", "p99, least [us]", "p99, most [us]")
 	for _, v := range all {
-		name := "nothing"
-		if v.busy {
-			name = "backups"
-		}
-		jobs.Add(name, measure.Median(v.p50), measure.Median(v.p99), measure.Quantile(v.p99, 0), measure.Quantile(v.p99, 1))
+		jobs.Add(v.name, measure.Median(v.p50), measure.Median(v.p99), measure.Quantile(v.p99, 0), measure.Quantile(v.p99, 1))
 	}
 	b.Result.Tables = []result.Table{t, jobs}
-	ratios := make([]float64, len(all[0].p99))
-	for i := range ratios {
-		ratios[i] = all[1].p99[i] / all[0].p99[i]
+	for i, what := range []string{"during a backup", "during a backup through another replica"} {
+		v, ratios := all[i+1], make([]float64, len(all[0].p99))
+		for k := range ratios {
+			ratios[k] = v.p99[k] / all[0].p99[k]
+		}
+		b.Target("p99 time to assign "+what+", against none", result.Times, result.AtMost, 1.2, measure.Median(ratios))
+		b.Note("%.2f to %.2f in single rounds; %d backups ended", measure.Quantile(ratios, 0), measure.Quantile(ratios, 1), v.backups)
 	}
-	b.Target("p99 time to assign during a backup, against none", result.Times, result.AtMost, 1.2, measure.Median(ratios))
-	b.Note("%.2f to %.2f in single rounds; %d backups ended", measure.Quantile(ratios, 0), measure.Quantile(ratios, 1), all[1].backups)
 }
 
-// beside holds the times to assign of each round in microseconds, with or without backups.
+// beside holds the times to assign of each round in microseconds.
 type beside struct {
-	busy     bool
+	name     string
+	through  string // the replica that backups ask; empty for none
 	backups  int
 	p50, p99 []float64
 }
@@ -123,13 +126,13 @@ func (d *backupBed) restore(b *tool.Bench) float64 {
 	return d.run(r.Address, "restore", d.file)
 }
 
-// backups makes one backup after the other until stop, which returns how many have ended.
-func (d *backupBed) backups() (stop func() int) {
+// backups makes one backup after the other through a replica until stop, which returns how many have ended.
+func (d *backupBed) backups(through string) (stop func() int) {
 	ctx, cancel := context.WithCancel(d.ctx)
 	ended, failed := 0, make(chan error, 1)
 	go func() {
 		for ctx.Err() == nil {
-			out, err := exec.CommandContext(ctx, d.schedctl, "--server", d.address, "backup", d.file+"-beside").CombinedOutput()
+			out, err := exec.CommandContext(ctx, d.schedctl, "--server", through, "backup", d.file+"-beside").CombinedOutput()
 			if err == nil {
 				ended++
 			} else if ctx.Err() == nil {

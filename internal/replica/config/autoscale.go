@@ -23,7 +23,7 @@ type AutoscaleExec struct {
 	Argv []string `koanf:"argv"`
 	// The pools whose nodes it starts and stops. It runs for those with a `target_wait`.
 	Pools []string `koanf:"pools"`
-	// The least nodes that it asks for in each pool, up to `autoscale.exec.max_nodes`. 0 only for pools
+	// The fewest nodes that it asks for in each pool, up to `autoscale.exec.max_nodes`. 0 only for pools
 	// with `expects`: in others, jobs are refused while there is no node.
 	MinNodes int `koanf:"min_nodes"`
 	// The most nodes that it asks for in each pool, 1 to 100000. While more run jobs, it does not run.
