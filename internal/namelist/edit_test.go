@@ -458,30 +458,34 @@ func TestHistoryOfEvents(t *testing.T) {
 	redis := redistest.NewWithReplicas(t, 1)
 	replica := redis.Replicas[0]
 	prefix := redis.Prefix(t)
-	on := func(target *redistest.Target) *rig {
+	on := func(t *testing.T, target *redistest.Target) *rig {
 		return &rig{
 			Control: NewControl(target.Client(t), prefix, false, zaptest.NewLogger(t), nil), t: t, redis: target,
 			client: target.Client(t),
 		}
 	}
-	history := func(r *rig) string {
-		t.Helper()
-		d := ok[Delta](t)(r.Delta(bounded(t), "vip", 0, true))
-		events := r.hear("vip")
-		r.edit("vip", add("a")...)
-		edit := receive(t, events)
-		ok[Head](t)(r.Set(bounded(t), "vip", Settings{}))
-		head := receive(t, events)
-		if d.History == "" || edit.History != d.History || head.History != d.History {
-			t.Errorf("the delta is of %q, an edit of %q, a head of %q", d.History, edit.History, head.History)
-		}
-		return d.History
+	// What it subscribes to ends with its own test, before a server is killed.
+	history := func(name string, target *redistest.Target) (history string) {
+		t.Run(name, func(t *testing.T) {
+			r := on(t, target)
+			d := ok[Delta](t)(r.Delta(bounded(t), "vip", 0, true))
+			events := r.hear("vip")
+			r.edit("vip", add("a")...)
+			edit := receive(t, events)
+			ok[Head](t)(r.Set(bounded(t), "vip", Settings{}))
+			head := receive(t, events)
+			if d.History == "" || edit.History != d.History || head.History != d.History {
+				t.Errorf("the delta is of %q, an edit of %q, a head of %q", d.History, edit.History, head.History)
+			}
+			history = d.History
+		})
+		return history
 	}
-	r := on(redis.Target)
+	r := on(t, redis.Target)
 	r.active("vip")
-	before := history(r)
+	before := history("master", redis.Target)
 	last := ok[Head](t)(r.Head(bounded(t), "vip")).Revision
-	after := on(replica.Target)
+	after := on(t, replica.Target)
 	if err := redistest.Await(func(ctx context.Context) bool {
 		h, err := after.Head(ctx, "vip")
 		return err == nil && h.Revision == last
@@ -490,7 +494,7 @@ func TestHistoryOfEvents(t *testing.T) {
 	}
 	redis.Kill()
 	redis.Promote(replica)
-	if history(after) == before {
+	if history("promoted", replica.Target) == before {
 		t.Error("a replica that was promoted has the history of its master")
 	}
 }
