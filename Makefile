@@ -50,6 +50,11 @@ OPENFEATURE := namelist/openfeature
 # console-check builds beside it, and compares.
 CONSOLE_DIST ?= $(CURDIR)/internal/console/dist
 TOOL := $(GO) tool -modfile=$(CURDIR)/tools/go.mod
+# A test that fails runs once more, by itself, because a machine can stand still for longer than a test waits for
+# something to move. make test names these tests at its end. After a data race, a panic or more than three failures
+# nothing runs again.
+TEST = mkdir -p $(CURDIR)/.dev && $(TOOL) gotestsum --format standard-quiet --rerun-fails=1 --rerun-fails-max-failures=3 \
+	--rerun-fails-abort-on-data-race --rerun-fails-report=$(CURDIR)/.dev/twice-$(subst /,-,$@).txt
 
 .PHONY: help
 help: ## list the targets
@@ -113,6 +118,7 @@ console-check: ## build the console's page anew, and compare it with what is com
 
 .PHONY: test
 test: deps ## everything to be sure of a change: race, docker-test, e2e (about 12 minutes on 2 cores; lint is apart)
+	@rm -f .dev/twice-*.txt
 	@for part in race "docker-test e2e"; do \
 		begin=$$SECONDS; \
 		echo "== $$part"; \
@@ -120,6 +126,7 @@ test: deps ## everything to be sure of a change: race, docker-test, e2e (about 1
 		ran="$${ran:-} $$part ($$((SECONDS - begin)) s)"; \
 	done; \
 	echo "make test: passed:$$ran"
+	@! grep -Hs . .dev/twice-*.txt /dev/null || echo "make test: these tests ran twice; each of them has a defect"
 
 .PHONY: vet
 vet: ## go vet, in each Go module of the product (lint-peers: of the others)
@@ -138,18 +145,19 @@ vet: ## go vet, in each Go module of the product (lint-peers: of the others)
 .PHONY: race
 race: ## all Go tests, unit and integration, with the race detector, but those of bench
 	packages="$$($(GO) list ./...)"; top="$$($(GO) list .)"; \
-	GOGC=200 $(GO) test $(RACE) -parallel 4 $(TEST_ARGS) ./internal/cell ./internal/dispatch ./worker \
-		$$(grep -v -e "^$$top\$$" -e '/internal/cell$$' -e '/internal/dispatch$$' -e '/worker$$' <<<"$$packages")
+	export GOGC=200; packages="./internal/cell ./internal/dispatch ./worker \
+		$$(grep -v -e "^$$top\$$" -e '/internal/cell$$' -e '/internal/dispatch$$' -e '/worker$$' <<<"$$packages")"; \
+	$(TEST) --packages "$$packages" -- $(RACE) -parallel 4 $(TEST_ARGS)
 	@$(MAKE) -j2 --output-sync=target race-gateway race-modules
 
 # The workers wait most of the time; the others build most of the time.
 .PHONY: race-gateway race-modules
 race-gateway:
-	FREESLOT_TEST_STORE=gateway $(GO) test $(RACE) -count=1 -parallel 4 $(TEST_ARGS) ./worker
+	export FREESLOT_TEST_STORE=gateway; $(TEST) --packages ./worker -- $(RACE) -count=1 -parallel 4 $(TEST_ARGS)
 
 race-modules:
 	$(GO) test -vet=off -timeout $(TEST_TIMEOUT) $(TEST_ARGS) .
-	$(GO) test -C $(OPENFEATURE) $(RACE) $(TEST_ARGS) ./...
+	cd $(OPENFEATURE) && $(TEST) --packages ./... -- $(RACE) $(TEST_ARGS)
 	$(GO) test -C bench -vet=off -short -timeout $(TEST_TIMEOUT) $(TEST_ARGS) ./...
 
 .PHONY: bench-once
@@ -204,13 +212,13 @@ deploy-test: boards-test helm-test ## images, deploy/compose with them, alerts, 
 .PHONY: e2e
 e2e: ## the real programs as processes, also driven by a client from npm
 	@scripts/deps.sh redis node caddy
-	$(GO) test -C $(E2E) $(RACE) -count=1 $(TEST_ARGS) ./...
+	cd $(E2E) && $(TEST) --packages ./... -- $(RACE) -count=1 $(TEST_ARGS)
 
 .PHONY: console-test
 console-test: ## the console in headless Chromium; SHORT=1 for half of it, as in CI (what a failed test leaves is in .dev/console-test)
 	@scripts/deps.sh redis node chromium
 	@cd console && npm ci --ignore-scripts --prefer-offline --no-audit --no-fund --loglevel=error
-	$(GO) test -C $(CONSOLE_TEST) -vet=off -count=1 -timeout $(TEST_TIMEOUT) $(if $(SHORT),-short) . $(TEST_ARGS)
+	cd $(CONSOLE_TEST) && $(TEST) --packages . -- -vet=off -count=1 -timeout $(TEST_TIMEOUT) $(if $(SHORT),-short) $(TEST_ARGS)
 
 .PHONY: console-shots
 console-shots: ## take the pictures of the console for README and docs/console.md anew (three minutes)
