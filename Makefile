@@ -173,8 +173,8 @@ test-busy: ## race beside four busy loops, to find tests that assert durations (
 
 # One package after the other: several write the same page.
 .PHONY: reference
-reference: deps-redis ## write docs/reference (configuration keys, flags, metrics, log events) from the code
-	$(GO) test -count=1 -p 1 -run Reference . ./internal/replica ./internal/replica/config ./internal/history ./internal/nodeagent ./cmd/nodeagent ./cmd/schedctl ./cmd/scheduler ./internal/lock ./namelist -args -update
+reference: deps-redis ## write docs/reference (configuration keys, flags, metrics, log events) and docs/schema (frames) from the code
+	$(GO) test -count=1 -p 1 -run Reference . ./internal/replica ./internal/replica/config ./internal/history ./internal/nodeagent ./cmd/nodeagent ./cmd/schedctl ./cmd/scheduler ./internal/lock ./internal/wire ./internal/gateway/frame ./namelist -args -update
 
 # Each line counts as covered whichever package's test runs it. What only e2e, Docker and fault suites run does not.
 .PHONY: cover
