@@ -17,6 +17,17 @@ const (
 	awaitChecks = int(waittest.Limit / awaitCheck)
 )
 
+// A connection of rueidis takes 1 MiB of buffers and a ring of 1,024 calls unless told otherwise.
+// Tests open thousands, and the race detector follows each byte.
+const (
+	connBuffer = 8 << 10
+	connRing   = 6 // 64 calls
+)
+
+func frugal(o *rueidis.ClientOption) {
+	o.ReadBufferEachConn, o.WriteBufferEachConn, o.RingScaleEachConn = connBuffer, connBuffer, connRing
+}
+
 // Ask sends one command to the server at addr, once, on a connection of its own, because servers
 // come and go in tests. ctx bounds it.
 func Ask(ctx context.Context, addr string, command ...string) rueidis.RedisResult {
@@ -32,6 +43,7 @@ func connect(ctx context.Context, addr string) (rueidis.Client, error) {
 	option := rueidis.ClientOption{
 		InitAddress: []string{addr}, DisableCache: true, DisableRetry: true, ForceSingleClient: true,
 	}
+	frugal(&option)
 	if end, limited := ctx.Deadline(); limited {
 		limit := max(time.Until(end), time.Millisecond) // 0 means the default
 		option.ConnWriteTimeout, option.Dialer = limit, net.Dialer{Timeout: limit}
