@@ -12,6 +12,7 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/testing/pagetest"
+	"github.com/freeslot/freeslot/internal/testing/schematest"
 	"github.com/freeslot/freeslot/internal/wire"
 )
 
@@ -20,6 +21,13 @@ const asyncAPIPage = "../../docs/asyncapi.yaml"
 func TestAsyncAPIRefs(t *testing.T) {
 	t.Parallel()
 	pagetest.ReadDocument(t, asyncAPIPage).CheckRefs(t)
+}
+
+// TestSchemaExamples: the examples of the page are messages of the schemas.
+func TestSchemaExamples(t *testing.T) {
+	t.Parallel()
+	defs := "schema/client-frames.json#/$defs/"
+	pagetest.ReadDocument(t, asyncAPIPage).CheckExamples(t, protocolPage, defs+"ClientMessage", defs+"ReplicaMessage")
 }
 
 // TestAsyncAPINames: the page and the code have the same types, codes and states.
@@ -39,18 +47,16 @@ func TestAsyncAPINames(t *testing.T) {
 			t.Errorf("message %s has type %v", name, got)
 		}
 	}
-	pagetest.SameNames(t, "error codes", pagetest.Constants(t, "../../error.go", "Code"), d.Enum("ErrorCode", "enum"))
-	pagetest.SameNames(t, "job error codes", pagetest.Constants(t, "../../status.go", "JobError"), d.Enum("JobErrorCode", "examples"))
-	var states []string
-	for _, state := range freeslot.States() {
-		states = append(states, string(state))
+	for name, want := range map[string][]string{
+		"ErrorMessage/properties/code/enum":  pagetest.Constants(t, "../../error.go", "Code"),
+		"JobError/properties/code/examples":  pagetest.Constants(t, "../../status.go", "JobError"),
+		"JobStatus/properties/state/enum":    pagetest.Constants(t, "../../status.go", "State"),
+		"PastAttempt/properties/ended/enum":  pagetest.Constants(t, "../../status.go", "Attempt"),
+		"Job/properties/on_lease_loss/enum":  pagetest.Constants(t, "../../job.go", "LeaseLoss"),
+		"LabelRule/properties/operator/enum": pagetest.Constants(t, "../../label_rule.go", "Label"),
+	} {
+		pagetest.SameNames(t, name, want, d.List("schema/client-frames.json#/$defs/"+name))
 	}
-	pagetest.SameNames(t, "job states", states, d.Enum("JobState", "enum"))
-	var operators []string
-	for _, operator := range freeslot.LabelOperators() {
-		operators = append(operators, string(operator))
-	}
-	pagetest.SameNames(t, "label operators", operators, d.Enum("LabelOperator", "enum"))
 }
 
 // TestProtocolPageNames: every code and every state is explained in docs/protocol.md.
@@ -83,13 +89,7 @@ func TestProtocolPageNames(t *testing.T) {
 func TestAsyncAPISchemas(t *testing.T) {
 	t.Parallel()
 	d := pagetest.ReadDocument(t, asyncAPIPage)
-	job := &freeslot.Job{
-		Service: "tts", Payload: json.RawMessage("1"), Slots: 2, Priority: 9, MaxAttempts: 5, TimeoutMS: 60000, RunAtMS: 5, IdempotencyKey: "i", ConcurrencyKey: "c", ConcurrencyLimit: 2, TraceParent: "00-x", Requirement: freeslot.Requirement{
-			Pool: "p", PreferredPool: "q", Services: []string{"a@>=1.2 <2"}, SourceLanguage: "de", TargetLanguage: "en", Labels: map[string]string{"a": "b"},
-			LabelRules: []freeslot.LabelRule{{Label: "a", Operator: freeslot.LabelIn, Values: []string{"b"}}}, Features: []string{"f"},
-		},
-		AffinityKey: "k", ProgressTimeoutMS: 7, OnLeaseLoss: freeslot.LeaseLossCancel,
-	}
+	job := schematest.Job()
 	bare := &freeslot.Job{Service: "tts"}
 	status := &freeslot.JobStatus{
 		Class: "0123456789abcdef", RunAtMS: 4,

@@ -80,14 +80,13 @@ func messageFields(t *testing.T) map[string]schematest.Field {
 			Doc:   "For no_matching_node, the number of nodes by the first part of the requirement that they fail.",
 			Bound: schematest.Values(schematest.Min(1)),
 		},
-		"reason":             {Doc: "For people."},
-		"JobStatus.tenant":   {Doc: "The tenant that submitted the job."},
-		"JobStatus.service":  {Doc: "As submitted."},
-		"JobStatus.slots":    {Doc: "How many slots the job takes.", Bound: schematest.Min(0)},
-		"JobStatus.job_id":   {Doc: "The scheduler's name for the job.", Bound: schematest.Length(1, MaxIDLength)},
-		"PastAttempt.node":   {Doc: "The node that ran it."},
-		"Job.payload":        {Doc: "Any JSON value, handed to the handler as it is; null when absent."},
-		"Requirement.labels": {Bound: schematest.Values(schematest.Length(0, freeslot.MaxLabelValueLength))},
+		"reason":            {Doc: "For people."},
+		"JobStatus.tenant":  {Doc: "The tenant that submitted the job."},
+		"JobStatus.service": {Doc: "As submitted."},
+		"JobStatus.slots":   {Doc: "How many slots the job takes.", Bound: schematest.Min(0)},
+		"JobStatus.job_id":  {Doc: "The scheduler's name for the job.", Bound: schematest.Length(1, MaxIDLength)},
+		"PastAttempt.node":  {Doc: "The node that ran it."},
+		"Job.payload":       {Doc: "Any JSON value, handed to the handler as it is; null when absent."},
 	}
 }
 

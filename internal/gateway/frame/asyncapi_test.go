@@ -12,6 +12,7 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/testing/pagetest"
+	"github.com/freeslot/freeslot/internal/testing/schematest"
 )
 
 const (
@@ -38,6 +39,13 @@ func codes(t *testing.T) []string {
 	return own
 }
 
+// TestSchemaExamples: the examples of the page are messages of the schemas.
+func TestSchemaExamples(t *testing.T) {
+	t.Parallel()
+	defs := "schema/node-frames.json#/$defs/"
+	pagetest.ReadDocument(t, asyncAPIPage).CheckExamples(t, protocolPage, defs+"AgentMessage", defs+"GatewayMessage")
+}
+
 // TestAsyncAPINames: the page and the code have the same types and codes.
 func TestAsyncAPINames(t *testing.T) {
 	t.Parallel()
@@ -50,7 +58,7 @@ func TestAsyncAPINames(t *testing.T) {
 			t.Errorf("message %s has type %v", name, got)
 		}
 	}
-	pagetest.SameNames(t, "error codes", codes(t), d.Enum("ErrorCode", "enum"))
+	pagetest.SameNames(t, "error codes", codes(t), d.List("schema/node-frames.json#/$defs/ErrorMessage/properties/code/enum"))
 }
 
 // TestProtocolPageNames: every message, every code and every close code is in a table of the page.
@@ -84,7 +92,7 @@ func TestAsyncAPISchemas(t *testing.T) {
 	d := pagetest.ReadDocument(t, asyncAPIPage)
 	attempt := Attempt{Job: "0-1", N: 2}
 	attempts := []Attempt{attempt}
-	job := &freeslot.Job{Service: "tts", Payload: json.RawMessage("1"), Slots: 2}
+	job := schematest.Job()
 	deliveries := []Delivery{{Attempt: attempt, Tenant: "t", Job: job}, {Attempt: attempt, Tenant: "t"}}
 	profile := &freeslot.Node{
 		ID: "n", MaxConcurrency: 2, Pools: []string{"p"}, Labels: map[string]string{"a": "b"}, Features: map[string]bool{"f": true},

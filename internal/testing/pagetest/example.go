@@ -2,9 +2,11 @@ package pagetest
 
 import (
 	"bufio"
+	"encoding/json"
 	"fmt"
 	"os"
 	"strings"
+	"testing"
 )
 
 // Example is a fenced block of a page that has steps to replay.
@@ -73,4 +75,63 @@ func parseStep(line int, text string) (Step, error) {
 		return Step{Line: line, Session: session, Text: pattern}, nil
 	}
 	return Step{}, fmt.Errorf("line %d is no step: %s", line, text)
+}
+
+// CheckExamples compares the frames of a page's examples with the messages that each side may send,
+// such as "schema/client-frames.json#/$defs/ClientMessage". A request that is answered with
+// invalid_argument may break the schema.
+func (d *Document) CheckExamples(t *testing.T, page, requests, answers string) {
+	t.Helper()
+	examples, err := ReadExamples(page)
+	if err != nil || len(examples) == 0 {
+		t.Fatalf("%d examples, error %v", len(examples), err)
+	}
+	for _, e := range examples {
+		for i, step := range e.Steps {
+			messages := answers
+			if step.Send {
+				messages = requests
+			}
+			start := strings.IndexAny(step.Text, "{[")
+			if step.Session == "" || start < 0 || step.Send && refused(e.Steps[i+1:]) {
+				continue
+			}
+			if err := d.checkFrame(messages, step.Text[start:]); err != nil {
+				t.Errorf("line %d: %v", step.Line, err)
+			}
+		}
+	}
+}
+
+func (d *Document) checkFrame(messages, text string) error {
+	var frames []map[string]any
+	if err := json.Unmarshal([]byte("["+strings.Trim(text, "[]")+"]"), &frames); err != nil {
+		return err
+	}
+	for _, frame := range frames {
+		if frame["type"] == nil { // the body of a refused request by HTTP
+			continue
+		}
+		if err := d.Validate(d.member(messages, frame["type"]), frame); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// refused reports whether the next answer says that the request is wrong.
+func refused(steps []Step) bool {
+	return len(steps) > 0 && strings.Contains(steps[0].Text, `"code":"invalid_argument"`)
+}
+
+// member returns the message with this type. The union has no other keyword than oneOf that counts.
+func (d *Document) member(union string, typ any) map[string]any {
+	list, _ := Object(d.At(union))["oneOf"].([]any)
+	for _, ref := range list {
+		schema := d.resolve(Object(ref))
+		if Object(Object(schema["properties"])["type"])["const"] == typ {
+			return schema
+		}
+	}
+	return map[string]any{"oneOf": []any{}}
 }
