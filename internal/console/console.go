@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io/fs"
 	"net/http"
 	"sync"
 	"time"
@@ -77,11 +76,7 @@ type Console struct {
 
 // New makes a console. It does no I/O.
 func New(cfg Config, deps Deps) (*Console, error) {
-	folder, err := fs.Sub(dist, "dist")
-	if err != nil {
-		return nil, err
-	}
-	p, err := loadPage(folder)
+	p, err := builtIn()
 	if err != nil {
 		return nil, err
 	}

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"path"
 	"strings"
+	"sync"
 )
 
 //go:embed dist
@@ -42,6 +43,15 @@ type file struct {
 	plain, packed []byte
 	tag           string // the entity tag without quotes
 }
+
+// builtIn returns the page of this program. All replicas of a process share it, because compressing takes time.
+var builtIn = sync.OnceValues(func() (*page, error) {
+	folder, err := fs.Sub(dist, "dist")
+	if err != nil {
+		return nil, err
+	}
+	return loadPage(folder)
+})
 
 // loadPage reads all files of a folder.
 func loadPage(folder fs.FS) (*page, error) {
