@@ -42,6 +42,7 @@ PEERS := bench/peers/asynq bench/peers/etcd bench/peers/machinery bench/peers/na
 E2E := test/e2e
 CONSOLE_TEST := test/console
 FAULTS := test/faults
+CONFORMANCE := test/conformance
 BOARDS := test/boards
 HELM := test/helm
 RELEASE := tools/release
@@ -136,6 +137,7 @@ vet: ## go vet, in each Go module of the product (lint-peers: of the others)
 	cd $(E2E) && $(GO) vet ./...
 	cd $(CONSOLE_TEST) && $(GO) vet ./...
 	cd $(FAULTS) && $(GO) vet ./...
+	cd $(CONFORMANCE) && $(GO) vet ./...
 	cd $(OPENFEATURE) && $(GO) vet ./...
 
 # The longest packages first, so that both processors have work until the end. Tests wait most of the time, so four of a
@@ -158,6 +160,7 @@ race-gateway:
 race-modules:
 	$(GO) test -vet=off -timeout $(TEST_TIMEOUT) $(TEST_ARGS) .
 	cd $(OPENFEATURE) && $(TEST) --packages ./... -- $(RACE) $(TEST_ARGS)
+	cd $(CONFORMANCE) && $(TEST) --packages . -- $(RACE) -count=1 -short $(TEST_ARGS)
 	$(GO) test -C bench -vet=off -short -timeout $(TEST_TIMEOUT) $(TEST_ARGS) ./...
 
 .PHONY: bench-once
@@ -213,6 +216,10 @@ deploy-test: boards-test helm-test ## images, deploy/compose with them, alerts, 
 e2e: ## the real programs as processes, also driven by a client from npm
 	@scripts/deps.sh redis node caddy
 	cd $(E2E) && $(TEST) --packages ./... -- $(RACE) -count=1 $(TEST_ARGS)
+
+.PHONY: conformance
+conformance: deps-redis ## prove that the clients and agents of all languages keep the protocols
+	cd $(CONFORMANCE) && $(TEST) --packages . -- -vet=off -count=1 -timeout $(TEST_TIMEOUT) $(TEST_ARGS)
 
 .PHONY: console-test
 console-test: ## the console in headless Chromium; SHORT=1 for half of it, as in CI (what a failed test leaves is in .dev/console-test)
@@ -375,7 +382,7 @@ lint: ## golangci-lint, in the Go modules that users get (the first run builds i
 
 .PHONY: lint-test
 lint-test: ## golangci-lint, in the modules of benchmarks and of tests of whole programs (not part of CI)
-	@for module in bench $(DOCKER_MODULE) $(E2E) $(CONSOLE_TEST) $(FAULTS); do (cd $$module && $(TOOL) golangci-lint run ./...) || exit 1; done
+	@for module in bench $(DOCKER_MODULE) $(E2E) $(CONSOLE_TEST) $(FAULTS) $(CONFORMANCE); do (cd $$module && $(TOOL) golangci-lint run ./...) || exit 1; done
 
 .PHONY: lint-deploy
 lint-deploy: ## golangci-lint, in the modules of deploy-test (not part of CI: their libraries take minutes to build)
@@ -393,6 +400,7 @@ fmt: ## format the Go code as lint wants it
 	cd $(E2E) && $(TOOL) golangci-lint fmt ./...
 	cd $(CONSOLE_TEST) && $(TOOL) golangci-lint fmt ./...
 	cd $(FAULTS) && $(TOOL) golangci-lint fmt ./...
+	cd $(CONFORMANCE) && $(TOOL) golangci-lint fmt ./...
 	cd $(BOARDS) && $(TOOL) golangci-lint fmt ./...
 	cd $(RELEASE) && $(TOOL) golangci-lint fmt ./...
 	cd $(COMPOSE_TEST) && $(TOOL) golangci-lint fmt ./...
@@ -407,6 +415,7 @@ tidy: ## go mod tidy, in each Go module
 	cd $(E2E) && $(GO) mod tidy
 	cd $(CONSOLE_TEST) && $(GO) mod tidy
 	cd $(FAULTS) && $(GO) mod tidy
+	cd $(CONFORMANCE) && $(GO) mod tidy
 	cd $(BOARDS) && $(GO) mod tidy
 	cd $(HELM) && $(GO) mod tidy
 	cd $(RELEASE) && $(GO) mod tidy

@@ -12,8 +12,11 @@ import (
 // type of its value.
 type Variables map[string]any
 
+// more is the field that lets an object have fields that its pattern does not name.
+const more = "…"
+
 // Match compares a JSON value with a pattern: nothing may be missing, and nothing more may be
-// there.
+// there. An object whose pattern has the field "…" may have more fields.
 func (v Variables) Match(pattern, got []byte) error {
 	var want, have any
 	if err := json.Unmarshal(pattern, &want); err != nil {
@@ -46,12 +49,16 @@ func (v Variables) matchValue(path string, want, have any) error {
 		if !ok {
 			return fmt.Errorf("%s is not an object", path)
 		}
+		_, open := want[more]
 		for key := range have {
-			if _, ok := want[key]; !ok {
+			if _, ok := want[key]; !ok && !open {
 				return fmt.Errorf("%s.%s is not expected", path, key)
 			}
 		}
 		for key, value := range want {
+			if key == more {
+				continue
+			}
 			part, ok := have[key]
 			if !ok {
 				return fmt.Errorf("%s.%s is missing", path, key)

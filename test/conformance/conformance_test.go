@@ -1,0 +1,128 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+// atOnce is how many scenarios are played at once, on a machine of any size: they wait most of the
+// time.
+const atOnce = "8"
+
+// buildLimit bounds the building of the Go driver, on a machine that never built it.
+const buildLimit = 5 * time.Minute
+
+// root is the repository, in which drivers run. goDriver is the path of the Go driver.
+var root, goDriver string
+
+// language is one row of the table of drivers.
+type language struct {
+	name string
+	// command is run in the repository, with the kind as its last argument: client or worker.
+	command []string
+	env     []string
+}
+
+func (l *language) args(kind string) []string {
+	if kind == "node" {
+		kind = "worker"
+	}
+	return append(slices.Clone(l.command), kind)
+}
+
+// other is a driver that is not in the table.
+var other = flag.String("driver", "", "play against this command, which gets client or worker as its last argument, alone")
+
+// languages is the table of drivers. An SDK has its row once its driver is in this repository. A row
+// for Python would be
+//
+//	{name: "python", command: []string{"python3", "sdk/python/conformance_driver.py"}, env: []string{"PYTHONPATH=sdk/python/src"}},
+func languages() []*language {
+	if *other != "" {
+		return []*language{{name: "other", command: strings.Fields(*other)}}
+	}
+	return []*language{
+		{name: "go", command: []string{goDriver}},
+	}
+}
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if err := errors.Join(prepare(), flag.Set("test.parallel", atOnce)); err != nil {
+		fmt.Fprintln(os.Stderr, "conformance:", err)
+		os.Exit(1)
+	}
+	code := m.Run()
+	if err := goleak.Find(); code == 0 && err != nil {
+		fmt.Fprintln(os.Stderr, "after the tests:", err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+// prepare builds the Go driver.
+func prepare() (err error) {
+	if root, err = filepath.Abs("../.."); err != nil {
+		return err
+	}
+	goDriver = filepath.Join(root, ".dev", "conformance", "driver")
+	ctx, cancel := context.WithTimeout(context.Background(), buildLimit)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-o", goDriver, "./driver").CombinedOutput()
+	if err != nil {
+		return errors.Join(err, errors.New(string(out)))
+	}
+	return nil
+}
+
+// TestClient plays the scenarios for clients.
+func TestClient(t *testing.T) { playAll(t, "client") }
+
+// TestNode plays the scenarios for agents of nodes.
+func TestNode(t *testing.T) { playAll(t, "node") }
+
+func playAll(t *testing.T, kind string) {
+	all := readScenarios(t, kind)
+	for _, lang := range languages() {
+		for _, sc := range all {
+			t.Run(lang.name+"/"+sc.name, func(t *testing.T) {
+				t.Parallel()
+				play(t, lang, kind, sc)
+			})
+		}
+	}
+}
+
+// TestReadme: the page describes every step.
+func TestReadme(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	expect := func(step string) {
+		if !strings.Contains(string(page), "`"+step+"`") {
+			t.Errorf("README.md does not describe the step %q", step)
+		}
+	}
+	for step := range plainSteps {
+		expect(step)
+	}
+	for step := range openingSteps {
+		expect("A " + step)
+	}
+	for step := range sessionSteps {
+		expect("A " + step)
+	}
+}
