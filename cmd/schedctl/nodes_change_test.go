@@ -35,12 +35,9 @@ func TestDrain(t *testing.T) {
 // awaitStatus waits until the replica shows its node with this status.
 func (l *live) awaitStatus(t *testing.T, status string) {
 	t.Helper()
-	ctx := waittest.Context(t)
-	for !strings.Contains(l.ctl(t, "nodes").out, " "+status+" ") {
-		if ctx.Err() != nil {
-			t.Fatal("node-1 is not", status)
-		}
-	}
+	waittest.Until(t, "node-1 to be "+status, func() bool {
+		return strings.Contains(l.ctl(t, "nodes").out, " "+status+" ")
+	})
 }
 
 // TestDrainIsForOperators: a client's token cannot change a node.

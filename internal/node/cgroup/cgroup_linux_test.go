@@ -13,7 +13,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -221,12 +220,7 @@ func TestPIDsLimit(t *testing.T) {
 	m := onV1(t, l)
 	p := run(t, m, l, `f() { f & f; }; f 2>/dev/null`) // a fork bomb
 	dir := dirOf(t, m, p.group, pids)
-	for deadline := time.Now().Add(20 * time.Second); count(dir, "pids.events", "max") == 0; {
-		if time.Now().After(deadline) {
-			t.Fatal("the limit was never met")
-		}
-		runtime.Gosched()
-	}
+	waittest.Until(t, "the limit to be met", func() bool { return count(dir, "pids.events", "max") > 0 })
 	peak, err := strconv.Atoi(file(t, dir, "pids.current"))
 	if err != nil || peak > 20 {
 		t.Errorf("%d processes, %v", peak, err)
@@ -249,12 +243,7 @@ func TestCPULimit(t *testing.T) {
 	if got := file(t, dir, "cpu.cfs_quota_us") + " " + file(t, dir, "cpu.cfs_period_us"); got != "5000 100000" {
 		t.Error(got)
 	}
-	for deadline := time.Now().Add(20 * time.Second); count(dir, "cpu.stat", "nr_throttled") == 0; {
-		if time.Now().After(deadline) {
-			t.Fatal("never throttled")
-		}
-		runtime.Gosched()
-	}
+	waittest.Until(t, "the process to be throttled", func() bool { return count(dir, "cpu.stat", "nr_throttled") > 0 })
 }
 
 // A process that leaves the process group and the session stays in the cgroup, and ends with it.
