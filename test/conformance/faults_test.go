@@ -1,0 +1,408 @@
+package conformance
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"syscall"
+	"testing"
+
+	"github.com/freeslot/freeslot/internal/testing/waittest"
+)
+
+const (
+	// jobsEnv is how many jobs go through each driver.
+	jobsEnv     = "JOBS"
+	defaultJobs = 10000
+	batchSize   = 100
+	// window bounds the jobs that have been submitted and not answered.
+	window = 1000
+	// turns is the number of faults in a run.
+	turns = 18
+	// queued bounds the commands that wait for a driver.
+	queued = 8 * window
+)
+
+// TestFaults puts jobs through the drivers of each language while replicas are killed and frozen and
+// connections are cut, in turns. Each accepted job must be answered exactly once, with its own
+// result.
+func TestFaults(t *testing.T) {
+	if testing.Short() {
+		t.Skip("make conformance runs it")
+	}
+	jobs := defaultJobs
+	if text := os.Getenv(jobsEnv); text != "" {
+		var err error
+		if jobs, err = strconv.Atoi(text); err != nil || jobs < 1 {
+			t.Fatalf("%s is %q, expected a number from 1", jobsEnv, text)
+		}
+	}
+	for _, lang := range languages() {
+		t.Run(lang.name, func(t *testing.T) {
+			f := newFleet(t)
+			r := &run{t: t, fleet: f, jobs: make([]jobRun, jobs), lines: make(chan tagged, 64), calls: map[int]call{}}
+			r.client, r.worker = r.start(lang, "client"), r.start(lang, "worker")
+			r.play()
+		})
+	}
+}
+
+// run is one run of the jobs.
+type run struct {
+	t              *testing.T
+	fleet          *fleet
+	client, worker *fed
+	lines          chan tagged // of both drivers
+	jobs           []jobRun    // by number
+	again          []int       // jobs whose submit is repeated
+	next           int         // the first job that was not submitted
+	open           int         // jobs that were submitted and not answered
+	answered       int
+	begun          int
+	calls          map[int]call // of the client that have no answer
+	lastID         int
+	turn           int
+	undo           func() // ends the present fault
+}
+
+// jobRun is one job. answers counts the answers to its wait.
+type jobRun struct {
+	id      string
+	answers int
+}
+
+// call is a batch or a wait of these jobs.
+type call struct {
+	wait bool
+	jobs []int
+}
+
+// tagged is a line of one of the two drivers; nil is the end of its output.
+type tagged struct {
+	from *fed
+	text json.RawMessage
+}
+
+// fed is a driver whose commands wait in a queue, so that the run goes on reading meanwhile.
+type fed struct {
+	*driver
+	queue chan string
+}
+
+// start starts a driver whose lines come by r.lines.
+func (r *run) start(lang *language, kind string) *fed {
+	r.t.Helper()
+	d := &fed{driver: startDriver(r.t, lang, kind), queue: make(chan string, queued)}
+	over := make(chan struct{})
+	fed := make(chan struct{})
+	go func() {
+		defer close(fed)
+		for command := range d.queue {
+			_, _ = d.stdin.Write([]byte(command + "\n")) // the end of the output tells if the driver has gone
+		}
+		_ = d.stdin.Close()
+	}()
+	read := make(chan struct{})
+	go func() {
+		defer close(read)
+		for text := range d.lines {
+			select {
+			case r.lines <- tagged{d, text}:
+			case <-over:
+			}
+		}
+		select {
+		case r.lines <- tagged{from: d}:
+		case <-over:
+		}
+	}()
+	r.t.Cleanup(func() {
+		close(over)
+		_ = d.cmd.Process.Kill()
+		<-read
+	})
+	return d
+}
+
+// put queues a command.
+func (r *run) put(d *fed, command object) {
+	r.t.Helper()
+	select {
+	case d.queue <- string(asJSON(r.t, command)):
+	default:
+		r.t.Fatalf("%d commands wait for a driver, expected fewer", len(d.queue))
+	}
+}
+
+// play plays the run.
+func (r *run) play() {
+	r.t.Helper()
+	r.put(r.worker, object{
+		"id": 1, "do": "start", "gateway": urls(r.fleet.workerWays), "token": fleetToken, "node": "gpu-7", "slots": 64,
+		"services": []object{{"name": "echo"}}, "heartbeat_ms": 500, "stop_timeout_ms": 1000,
+	})
+	r.await("the worker's start", r.worker, 1)
+	r.lastID++
+	r.put(r.client, object{
+		"id": r.lastID, "do": "dial", "url": urls(r.fleet.clientWays), "token": "", "min_backoff_ms": 10, "max_backoff_ms": 500,
+		"ping_interval_ms": 500, "ping_timeout_ms": 2000,
+	})
+	r.await("the client's dial", r.client, r.lastID)
+	for r.answered < len(r.jobs) {
+		r.submit()
+		r.breakThings()
+		got := r.receive("all jobs are answered")
+		if got.from == r.worker {
+			r.handle(got.text)
+		} else {
+			r.take(got.text)
+		}
+	}
+	if r.undo != nil {
+		r.undo()
+	}
+	r.end()
+}
+
+// receive returns the next line. What moves is the run itself.
+func (r *run) receive(want string) tagged {
+	r.t.Helper()
+	got := waittest.Receive(r.t, want, r.lines, func() any {
+		return fmt.Sprintf("%d of %d answered, %d begun, turn %d", r.answered, len(r.jobs), r.begun, r.turn)
+	})
+	if got.text == nil {
+		r.t.Fatalf("a driver has ended, but %s was expected\n%s", want, got.from.log.tail())
+	}
+	return got
+}
+
+// answer is a line of a driver.
+type answer struct {
+	ID      int
+	Event   string
+	Attempt string
+	Payload struct{ N int }
+	JobID   string `json:"job_id"`
+	Jobs    []struct {
+		JobID string `json:"job_id"`
+		Error *driverError
+	}
+	Job *struct {
+		JobID  string `json:"job_id"`
+		State  string
+		Result *struct{ N, Twice int }
+	}
+	Error *driverError
+}
+
+type driverError struct{ Code, Message string }
+
+func (r *run) decode(text json.RawMessage) *answer {
+	r.t.Helper()
+	a := new(answer)
+	if err := json.Unmarshal(text, a); err != nil {
+		r.t.Fatalf("a driver wrote %.300s: %v", text, err)
+	}
+	return a
+}
+
+// await waits for the answer to the only command under way.
+func (r *run) await(want string, from *fed, id int) {
+	r.t.Helper()
+	got := r.receive(want)
+	if a := r.decode(got.text); got.from != from || a.ID != id || a.Error != nil {
+		r.t.Fatalf("%s came, expected %s", got.text, want)
+	}
+}
+
+// submit submits batches as long as there is room. Each job has a key, so that a submit can be
+// repeated.
+func (r *run) submit() {
+	r.t.Helper()
+	for r.open+batchSize <= window && (r.next < len(r.jobs) || len(r.again) > 0) {
+		c := call{}
+		for len(c.jobs) < batchSize && (len(r.again) > 0 || r.next < len(r.jobs)) {
+			n := r.next
+			if len(r.again) > 0 {
+				n, r.again = r.again[0], r.again[1:]
+			} else {
+				r.next++
+			}
+			c.jobs = append(c.jobs, n)
+		}
+		jobs := make([]object, len(c.jobs))
+		for i, n := range c.jobs {
+			jobs[i] = object{
+				"service": "echo", "payload": object{"n": n}, "idempotency_key": "job-" + strconv.Itoa(n), "max_attempts": 100,
+			}
+		}
+		r.open += len(c.jobs)
+		r.ask(c, object{"do": "batch", "jobs": jobs})
+	}
+}
+
+// ask sends a command to the client.
+func (r *run) ask(c call, command object) {
+	r.t.Helper()
+	r.lastID++
+	r.calls[r.lastID] = c
+	command["id"] = r.lastID
+	r.put(r.client, command)
+}
+
+// take takes an answer of the client.
+func (r *run) take(text json.RawMessage) {
+	r.t.Helper()
+	a := r.decode(text)
+	c, known := r.calls[a.ID]
+	switch {
+	case !known:
+		r.t.Fatalf("the client answered twice, or to nothing: %.300s", text)
+	case c.wait:
+		r.ended(c.jobs[0], a, text)
+	default:
+		r.accepted(&c, a, text)
+	}
+	delete(r.calls, a.ID)
+}
+
+// accepted takes the answers to a batch. What was not accepted is submitted again.
+func (r *run) accepted(c *call, a *answer, text json.RawMessage) {
+	r.t.Helper()
+	if a.Error == nil && len(a.Jobs) != len(c.jobs) {
+		r.t.Fatalf("a batch of %d jobs was answered %.300s", len(c.jobs), text)
+	}
+	for i, n := range c.jobs {
+		refused := a.Error
+		if refused == nil {
+			refused = a.Jobs[i].Error
+		}
+		if refused != nil {
+			if refused.Code != "unavailable" && refused.Code != "overloaded" {
+				r.t.Fatalf("job %d was refused with %+v, expected unavailable or overloaded", n, *refused)
+			}
+			r.open--
+			r.again = append(r.again, n)
+			continue
+		}
+		r.jobs[n].id = a.Jobs[i].JobID
+		r.ask(call{wait: true, jobs: []int{n}}, object{"do": "wait", "job_id": a.Jobs[i].JobID})
+	}
+}
+
+// ended takes the result of a job.
+func (r *run) ended(n int, a *answer, text json.RawMessage) {
+	r.t.Helper()
+	job := &r.jobs[n]
+	job.answers++
+	r.open--
+	r.answered++
+	if a.Job == nil || a.Job.State != "succeeded" || a.Job.JobID != job.id || a.Job.Result == nil ||
+		a.Job.Result.N != n || a.Job.Result.Twice != 2*n || job.answers != 1 {
+		r.t.Errorf("job %d (%s) was answered %.500s, answer %d; expected its result, once", n, job.id, text, job.answers)
+	}
+}
+
+// handle is the handler of the worker's jobs.
+func (r *run) handle(text json.RawMessage) {
+	r.t.Helper()
+	a := r.decode(text)
+	if a.Event != "job" {
+		return // an answer to finish, or a handler that was told to stop and has finished
+	}
+	r.begun++
+	r.put(r.worker, object{
+		"id": 2, "do": "finish", "attempt": a.Attempt, "result": object{"n": a.Payload.N, "twice": 2 * a.Payload.N},
+	})
+}
+
+// breakThings begins the next fault, or ends the present one, when enough jobs were answered. So a
+// fault lasts until the drivers have found a way around it.
+func (r *run) breakThings() {
+	r.t.Helper()
+	half := max(len(r.jobs)/(2*turns+2), 1)
+	switch due := r.answered / half; {
+	case r.undo != nil && due >= 2*r.turn:
+		r.undo()
+		r.undo = nil
+	case r.undo == nil && due >= 2*r.turn+1 && r.turn < turns:
+		kind := []string{"client", "worker"}[r.turn%2]
+		of := slices.IndexFunc(r.fleet.replicas, func(replica *replica) bool { return replica.has(kind) })
+		if of < 0 {
+			return // it is on its way; the next line looks again
+		}
+		r.turn++
+		r.undo = r.fault(of, kind)
+	}
+}
+
+// fault begins a fault of the replica to which one of the drivers is connected, and returns what
+// ends it.
+func (r *run) fault(of int, kind string) (undo func()) {
+	r.t.Helper()
+	broken := r.fleet.replicas[of]
+	said := func(what string) {
+		r.t.Logf("%d answered: %s %s, where the %s is", r.answered, what, broken.name, kind)
+	}
+	switch r.turn % 3 {
+	case 0:
+		said("kill")
+		broken.kill()
+		return broken.start
+	case 1:
+		said("freeze")
+		broken.signal(syscall.SIGSTOP)
+		return func() { broken.signal(syscall.SIGCONT) }
+	default:
+		said("cut the ways to")
+		ways := []interface {
+			Start() error
+			Stop()
+		}{r.fleet.clientWays[of], r.fleet.workerWays[of]}
+		for _, w := range ways {
+			w.Stop()
+		}
+		return func() {
+			for _, w := range ways {
+				if err := w.Start(); err != nil {
+					r.t.Errorf("open the way again: %v", err)
+				}
+			}
+		}
+	}
+}
+
+// end stops both drivers in order. Nothing may come any more but the ends.
+func (r *run) end() {
+	r.t.Helper()
+	if len(r.calls) > 0 || r.turn < turns && len(r.jobs) >= 2*turns+2 {
+		r.t.Errorf("%d calls have no answer, %d faults were made; expected 0 and %d", len(r.calls), r.turn, turns)
+	}
+	r.t.Logf("%d jobs answered, %d attempts begun, %d faults", r.answered, r.begun, r.turn)
+	r.put(r.worker, object{"id": 3, "do": "stop"})
+	for {
+		got := r.receive("the worker stops")
+		if got.from == r.client {
+			r.t.Errorf("the client wrote %.300s, expected nothing more", got.text)
+			continue
+		}
+		a := r.decode(got.text)
+		if a.Event == "stopped" {
+			if a.Error != nil {
+				r.t.Errorf("the worker stopped with %+v, expected no error", *a.Error)
+			}
+			break
+		}
+	}
+	for _, d := range []*fed{r.client, r.worker} {
+		close(d.queue)
+		if got := waittest.Receive(r.t, "the end of a driver", r.lines); got.text != nil {
+			r.t.Errorf("a driver wrote %.300s, expected nothing more", got.text)
+		}
+		if err := waittest.Receive(r.t, "the end of a driver", d.ended); err != nil {
+			r.t.Errorf("a driver ended with %v, expected exit code 0\n%s", err, d.log.tail())
+		}
+	}
+}
