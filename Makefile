@@ -221,6 +221,11 @@ e2e: ## the real programs as processes, also driven by a client from npm
 conformance: deps-redis ## prove that the clients and agents of all languages keep the protocols
 	cd $(CONFORMANCE) && $(TEST) --packages . -- -vet=off -count=1 -timeout $(TEST_TIMEOUT) $(TEST_ARGS)
 
+.PHONY: contract
+contract: ## check OpenAPI, AsyncAPI and the JSON Schemas of docs/schema; a warning fails (needs npm; not part of CI)
+	@scripts/deps.sh node
+	cd test/contract && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error && npm run --silent check
+
 .PHONY: console-test
 console-test: ## the console in headless Chromium; SHORT=1 for half of it, as in CI (what a failed test leaves is in .dev/console-test)
 	@scripts/deps.sh redis node chromium

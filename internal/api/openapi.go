@@ -28,12 +28,27 @@ func apiConfig(version string) huma.Config {
 	return huma.Config{
 		OpenAPI: &huma.OpenAPI{
 			OpenAPI: "3.1.0",
-			Info:    &huma.Info{Title: "freeslot scheduler", Version: version, Description: apiDescription},
-			Tags:    []*huma.Tag{{Name: "jobs"}, {Name: "nodes"}},
+			Info: &huma.Info{
+				Title: "freeslot scheduler", Version: version, Description: apiDescription,
+				License: &huma.License{Name: "Apache-2.0", Identifier: "Apache-2.0"},
+			},
+			// The document is served by the replica that it describes.
+			Servers: []*huma.Server{{URL: "/", Description: "The replica that served this document."}},
+			Tags: []*huma.Tag{
+				{Name: "jobs", Description: "Submit jobs and look after them."},
+				{Name: "nodes", Description: "The nodes that run jobs."},
+				{Name: "audit", Description: "Who changed what."},
+				{Name: "findings", Description: "What is wrong now."},
+				{Name: "history", Description: "Figures of the last hours, and the replicas."},
+				{Name: "tokens", Description: "Tokens, and what they may do."},
+			},
 			OnAddOperation: []huma.AddOpFunc{func(_ *huma.OpenAPI, op *huma.Operation) {
 				op.Description = strings.TrimSpace(op.Description + " " + identity.Allowed(op.OperationID))
+				declareRefusals(op)
 			}},
 			Components: &huma.Components{
+				Schemas:   huma.NewMapRegistry("#/components/schemas/", schemaName),
+				Responses: map[string]*huma.Response{},
 				SecuritySchemes: map[string]*huma.SecurityScheme{
 					"token": {
 						Type: "http", Scheme: "bearer",
@@ -60,8 +75,10 @@ var jsonFormat = huma.Format{
 // finish completes the document where the Go types do not suffice.
 func finish(doc *huma.OpenAPI) {
 	schemas := doc.Components.Schemas
+	describeRefusals(doc)
 
 	jobs := doc.Paths["/v1/jobs"]
+	refuseWith(jobs.Post, http.StatusConflict, http.StatusUnprocessableEntity, http.StatusTooManyRequests)
 	jobSchema := schemas.Schema(reflect.TypeFor[freeslot.Job](), true, "Job")
 	jobs.Post.RequestBody = &huma.RequestBody{
 		Required: true,
@@ -108,7 +125,7 @@ func finish(doc *huma.OpenAPI) {
 
 // finishHealth documents the routes outside the API.
 func finishHealth(doc *huma.OpenAPI) {
-	doc.Tags = append(doc.Tags, &huma.Tag{Name: "health"})
+	doc.Tags = append(doc.Tags, &huma.Tag{Name: "health", Description: "Probes and metrics."})
 	schemas := doc.Components.Schemas
 	for path, summary := range map[string]string{
 		"/healthz": "Whether the process is alive",
@@ -123,15 +140,18 @@ func finishHealth(doc *huma.OpenAPI) {
 		Description: "Not now; the checks say why.", Content: doc.Paths["/readyz"].Get.Responses["200"].Content,
 	}
 	doc.Paths["/metrics"] = &huma.PathItem{Get: plainOperation("metrics", "Metrics for Prometheus", "text/plain")}
+	refuseWith(doc.Paths["/metrics"].Get, http.StatusUnauthorized)
 }
 
 func plainOperation(id, summary, contentType string) *huma.Operation {
-	return &huma.Operation{
+	op := &huma.Operation{
 		OperationID: id, Summary: summary, Tags: []string{"health"}, Security: []map[string][]string{},
 		Responses: map[string]*huma.Response{
 			"200": {Description: "OK", Content: map[string]*huma.MediaType{contentType: {Schema: &huma.Schema{}}}},
 		},
 	}
+	refuseWith(op, http.StatusForbidden)
+	return op
 }
 
 // serveDocument renders the document once, at the first request: that takes longer than the rest of

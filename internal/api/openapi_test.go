@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -114,14 +116,27 @@ func TestDocumentIsValid(t *testing.T) {
 	if doc["openapi"] != "3.1.0" || apitest.At(doc, "info", "title") == "" || apitest.At(doc, "info", "version") != "test" {
 		t.Error(doc["openapi"], doc["info"])
 	}
-	schemas := apitest.At(doc, "components", "schemas").(map[string]any)
+	if url := apitest.At(doc, "servers").([]any)[0].(map[string]any)["url"]; url != "/" {
+		t.Errorf("the server is %v, expected / (the replica that serves the document)", url)
+	}
+	for kind, components := range apitest.At(doc, "components").(map[string]any) {
+		for name := range components.(map[string]any) {
+			if !componentName.MatchString(name) {
+				t.Errorf("the component %s %q has characters that OpenAPI does not allow", kind, name)
+			}
+		}
+	}
+	for _, tag := range apitest.At(doc, "tags").([]any) {
+		if apitest.At(tag, "description") == nil {
+			t.Errorf("tag %v has no description", apitest.At(tag, "name"))
+		}
+	}
 	var walk func(path string, v any)
 	walk = func(path string, v any) {
 		switch v := v.(type) {
 		case map[string]any:
 			if ref, ok := v["$ref"].(string); ok {
-				name, ok := strings.CutPrefix(ref, "#/components/schemas/")
-				if _, known := schemas[name]; !ok || !known {
+				if kind, name, _ := strings.Cut(strings.TrimPrefix(ref, "#/components/"), "/"); apitest.At(doc, "components", kind, name) == nil {
 					t.Errorf("%s: %s leads nowhere", path, ref)
 				}
 			}
@@ -152,10 +167,15 @@ func TestDocumentIsValid(t *testing.T) {
 			if len(responses) == 0 {
 				t.Errorf("%s has no responses", route)
 			}
+			refused := false
 			for status, response := range responses {
-				if apitest.At(response, "description") == "" {
+				refused = refused || strings.HasPrefix(status, "4")
+				if apitest.At(response, "description") == nil && apitest.At(response, "$ref") == nil {
 					t.Errorf("%s: response %s has no description", route, status)
 				}
+			}
+			if !refused {
+				t.Errorf("%s declares no answer of status 4xx", route)
 			}
 			checkPathParameters(t, path, op)
 			if strings.HasPrefix(path, "/v1/") {
@@ -163,6 +183,34 @@ func TestDocumentIsValid(t *testing.T) {
 					t.Errorf("%s: errors are %v, expected Error", route, ref)
 				}
 			}
+		}
+	}
+}
+
+// componentName is what OpenAPI 3.1 demands.
+var componentName = regexp.MustCompile(`^[a-zA-Z0-9._-]+$`)
+
+// TestDeclaredRefusals: each operation refuses foreign pages and strangers as the document says.
+func TestDeclaredRefusals(t *testing.T) {
+	t.Parallel()
+	f := apitest.New(t, api.Config{}, apitest.WithTokens, new(fakeQueues).use, new(fakeControl).use, withFeatures)
+	for path, item := range apitest.At(document(t), "paths").(map[string]any) {
+		for method, op := range item.(map[string]any) {
+			route, probe := strings.ToUpper(method)+" "+path, strings.NewReplacer("{", "", "}", "").Replace(path)
+			check := func(want int, got apitest.Response) {
+				t.Helper()
+				if apitest.At(op, "responses", strconv.Itoa(want)) == nil {
+					return // a route outside the API
+				}
+				if got.Status != want {
+					t.Errorf("%s: %d %s, expected %d as declared", route, got.Status, got.Text, want)
+				}
+			}
+			check(http.StatusForbidden, f.Do(t, strings.ToUpper(method), probe, "", "Origin", "https://elsewhere.example"))
+			if path == "/metrics" {
+				continue // it asks for a token only where it is configured to
+			}
+			check(http.StatusUnauthorized, f.Do(t, strings.ToUpper(method), probe, ""))
 		}
 	}
 }

@@ -34,7 +34,7 @@ func (w *Watch) Routes(r *api.Router) {
 		return &demandOutput{Body: list}, nil
 	})
 	doc := r.OpenAPI()
-	doc.Tags = append(doc.Tags, &huma.Tag{Name: "demand"})
+	doc.Tags = append(doc.Tags, &huma.Tag{Name: "demand", Description: "How many slots jobs need, by pool and service."})
 }
 
 // of returns the demand of all pools, or of one.

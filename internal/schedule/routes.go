@@ -246,7 +246,7 @@ func (r *routes) run(ctx context.Context, in *scheduleInput) (*api.JobAnswer, er
 
 // document adds to the OpenAPI document what the Go types cannot say.
 func (r *routes) document(doc *huma.OpenAPI) {
-	doc.Tags = append(doc.Tags, &huma.Tag{Name: "schedules"})
+	doc.Tags = append(doc.Tags, &huma.Tag{Name: "schedules", Description: "Jobs that are submitted again and again."})
 	path := doc.Paths[schedulePath]
 	path.Put.RequestBody = &huma.RequestBody{
 		Required: true,

@@ -34,7 +34,7 @@ func (l *Lister) Routes(r *api.Router) {
 		return &listOutput{Body: list}, nil
 	})
 	doc := r.OpenAPI()
-	doc.Tags = append(doc.Tags, &huma.Tag{Name: "tenants"})
+	doc.Tags = append(doc.Tags, &huma.Tag{Name: "tenants", Description: "What each tenant may use, and uses."})
 }
 
 func (l *Lister) of(ctx context.Context, p *api.Principal, tenant string) (TenantList, error) {

@@ -271,7 +271,7 @@ func (r *routes) audit(ctx context.Context, in *auditInput) (*auditOutput, error
 
 // document adds to the OpenAPI document what the Go types cannot express.
 func (r *routes) document(doc *huma.OpenAPI) {
-	doc.Tags = append(doc.Tags, &huma.Tag{Name: "locks"})
+	doc.Tags = append(doc.Tags, &huma.Tag{Name: "locks", Description: "Locks, who holds them, and how to take them away."})
 	body := doc.Components.Schemas.Schema(reflect.TypeFor[RevokeRequest](), true, "RevokeRequest")
 	doc.Paths[locksPath+"/{key}/revoke"].Post.RequestBody = &huma.RequestBody{
 		Required: true, Content: map[string]*huma.MediaType{"application/json": {Schema: body}},

@@ -120,7 +120,7 @@ func (r *routes) register() {
 
 // document adds the request bodies, which handlers read themselves.
 func (r *routes) document(doc *huma.OpenAPI) {
-	doc.Tags = append(doc.Tags, &huma.Tag{Name: "lists"})
+	doc.Tags = append(doc.Tags, &huma.Tag{Name: "lists", Description: "Name lists, their versions, edits and imports."})
 	body := r.body
 	body(doc.Paths[listPath].Put, reflect.TypeFor[ListSpec]())
 	for path, t := range map[string]reflect.Type{

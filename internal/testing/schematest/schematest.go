@@ -119,7 +119,9 @@ func (b *builder) peer(peer *Peer, defs map[string]*huma.Schema) {
 	}
 	left := maps.Clone(properties)
 	delete(left, "type")
-	message := &huma.Schema{Description: peer.Doc, Discriminator: &huma.Discriminator{PropertyName: "type"}}
+	message := &huma.Schema{
+		Type: huma.TypeObject, Description: peer.Doc, Discriminator: &huma.Discriminator{PropertyName: "type"},
+	}
 	for _, m := range peer.Messages {
 		if defs[m.Name] != nil {
 			b.t.Fatalf("two messages have the name %s", m.Name)
