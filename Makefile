@@ -221,6 +221,13 @@ e2e: ## the real programs as processes, also driven by a client from npm
 conformance: deps-redis ## prove that the clients and agents of all languages keep the protocols
 	cd $(CONFORMANCE) && $(TEST) --packages . -- -vet=off -count=1 -timeout $(TEST_TIMEOUT) $(TEST_ARGS)
 
+# The last commit without other SDKs. Set it to the commit of the last release, once there is a newer one.
+COMPAT_BASE := 6e2e02de
+
+.PHONY: compat
+compat: deps-redis ## the Go client and worker of a commit against this build's replicas, also under faults (BASE=6e2e02de JOBS=10000; not part of CI)
+	COMPAT_BASE='$(or $(BASE),$(COMPAT_BASE))' $(GO) test -C $(CONFORMANCE) -vet=off -count=1 -v -timeout $(TEST_TIMEOUT) -run '^TestCompat$$' $(TEST_ARGS) .
+
 .PHONY: contract
 contract: ## check OpenAPI, AsyncAPI and the JSON Schemas of docs/schema; a warning fails (needs npm; not part of CI)
 	@scripts/deps.sh node

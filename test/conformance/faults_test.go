@@ -32,6 +32,12 @@ func TestFaults(t *testing.T) {
 	if testing.Short() {
 		t.Skip("make conformance runs it")
 	}
+	for _, lang := range languages() {
+		t.Run(lang.name, func(t *testing.T) { playFaults(t, lang) })
+	}
+}
+
+func playFaults(t *testing.T, lang *language) {
 	jobs := defaultJobs
 	if text := os.Getenv(jobsEnv); text != "" {
 		var err error
@@ -39,14 +45,10 @@ func TestFaults(t *testing.T) {
 			t.Fatalf("%s is %q, expected a number from 1", jobsEnv, text)
 		}
 	}
-	for _, lang := range languages() {
-		t.Run(lang.name, func(t *testing.T) {
-			f := newFleet(t)
-			r := &run{t: t, fleet: f, jobs: make([]jobRun, jobs), lines: make(chan tagged, 64), calls: map[int]call{}}
-			r.client, r.worker = r.start(lang, "client"), r.start(lang, "worker")
-			r.play()
-		})
-	}
+	f := newFleet(t)
+	r := &run{t: t, fleet: f, jobs: make([]jobRun, jobs), lines: make(chan tagged, 64), calls: map[int]call{}}
+	r.client, r.worker = r.start(lang, "client"), r.start(lang, "worker")
+	r.play()
 }
 
 // run is one run of the jobs.

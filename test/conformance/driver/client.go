@@ -95,15 +95,12 @@ func (d *clientDriver) dial(ctx context.Context, c *command) error {
 	d.mu.Lock()
 	d.token = c.Token
 	d.mu.Unlock()
-	cl, err := client.Dial(ctx, c.URL, client.Options{
-		TokenSource: func(context.Context) (string, error) {
-			d.mu.Lock()
-			defer d.mu.Unlock()
-			return d.token, nil
-		},
+	opts := client.Options{
 		MinBackoff: ms(c.MinBackoffMS), MaxBackoff: ms(c.MaxBackoffMS), PingInterval: ms(c.PingIntervalMS),
 		PingTimeout: ms(c.PingTimeoutMS), DialTimeout: ms(c.DialTimeoutMS), MaxMessageBytes: c.MaxMessageBytes,
-	})
+	}
+	d.setToken(&opts)
+	cl, err := client.Dial(ctx, c.URL, opts)
 	if err != nil {
 		return err
 	}
