@@ -33,7 +33,7 @@ func TestDocsPaths(t *testing.T) {
 		t.Fatal(err)
 	}
 	found := 0
-	for _, page := range append(pages, "docs/ARCHITECTURE.md", "docs/development.md") {
+	for _, page := range append(pages, "docs/ARCHITECTURE.md", "docs/development.md", "docs/compatibility.md") {
 		text := fence.ReplaceAllString(readPage(t, page), "")
 		for _, m := range codeSpan.FindAllStringSubmatch(text, -1) {
 			if !pathSpan.MatchString(m[1]) {

@@ -29,3 +29,14 @@ func TestFieldErrors(t *testing.T) {
 		t.Errorf("got %v and %d errors", found.Err(), len(e.Errors))
 	}
 }
+
+// TestUnknownNames: what a later release adds is neither worth a repetition nor an end.
+func TestUnknownNames(t *testing.T) {
+	t.Parallel()
+	if Code("later").Temporary() {
+		t.Error("an unknown code is temporary, expected final")
+	}
+	if State("later").Terminal() {
+		t.Error("an unknown state is terminal, expected not")
+	}
+}

@@ -121,3 +121,9 @@ func TestSchemaReference(t *testing.T) {
 	}
 	frames.Check(t, "../..", "client-frames.json")
 }
+
+// TestSchemaCompatible: programs of the last release understand this build.
+func TestSchemaCompatible(t *testing.T) {
+	t.Parallel()
+	schematest.CheckCompatible(t, "../..", "client-frames.json", "ClientMessage", "ReplicaMessage")
+}

@@ -167,3 +167,9 @@ func TestSchemaReference(t *testing.T) {
 	}
 	frames.Check(t, "../../..", "node-frames.json")
 }
+
+// TestSchemaCompatible: programs of the last release understand this build.
+func TestSchemaCompatible(t *testing.T) {
+	t.Parallel()
+	schematest.CheckCompatible(t, "../../..", "node-frames.json", "AgentMessage", "GatewayMessage")
+}
