@@ -31,7 +31,7 @@ func readSchema(t *testing.T, name string) map[string]any {
 	}
 	var tree map[string]any
 	if err := json.Unmarshal(text, &tree); err != nil {
-		t.Fatalf("%s: %v", name, err)
+		t.Fatalf("%s: %v; want no error", name, err)
 	}
 	return tree
 }

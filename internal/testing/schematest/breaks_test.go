@@ -63,7 +63,7 @@ func parse(t *testing.T, text string) map[string]any {
 	t.Helper()
 	var tree map[string]any
 	if err := json.Unmarshal([]byte(text), &tree); err != nil {
-		t.Fatalf("%s: %v", text, err)
+		t.Fatalf("%s: %v; want no error", text, err)
 	}
 	return tree
 }
