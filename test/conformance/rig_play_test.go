@@ -441,6 +441,9 @@ func (p *player) serve(v any) {
 	if err := p.vars.Match(asJSON(p.t, o["body"]), got.body); err != nil {
 		p.t.Fatalf("the body is %.300s: %v", got.body, err)
 	}
+	if o["unanswered"] == true {
+		return
+	}
 	status, _ := o["status"].(int)
 	got.answer <- reply{max(status, 200), []byte(p.text(o["reply"]))}
 }
