@@ -219,6 +219,7 @@ e2e: ## the real programs as processes, also driven by a client from npm
 
 .PHONY: conformance
 conformance: deps-redis ## prove that the clients and agents of all languages keep the protocols
+	@scripts/deps.sh python
 	cd $(CONFORMANCE) && $(TEST) --packages . -- -vet=off -count=1 -timeout $(TEST_TIMEOUT) $(TEST_ARGS)
 
 # The last commit without other SDKs. Set it to the commit of the last release, once there is a newer one.
@@ -232,6 +233,22 @@ compat: deps-redis ## the Go client and worker of a commit against this build's 
 contract: ## check OpenAPI, AsyncAPI and the JSON Schemas of docs/schema; a warning fails (needs npm; not part of CI)
 	@scripts/deps.sh node
 	cd test/contract && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error && npm run --silent check
+
+# Debian's, which has the packages that scripts/deps.sh installs.
+PYTHON := /usr/bin/python3
+SDK_PYTHON := sdk/python
+
+.PHONY: sdk-python-test
+sdk-python-test: build ## the Python SDK in sdk/python: its types, and its tests with real programs
+	@scripts/deps.sh redis python
+	cd $(SDK_PYTHON) && $(PYTHON) -m mypy src conformance_driver.py && $(PYTHON) -m pytest $(TEST_ARGS)
+
+.PHONY: sdk sdk-python
+sdk: sdk-python ## the packages of the SDKs into dist/
+
+sdk-python:
+	@scripts/deps.sh python
+	cd $(SDK_PYTHON) && $(PYTHON) -m hatchling build -d $(CURDIR)/dist
 
 .PHONY: console-test
 console-test: ## the console in headless Chromium; SHORT=1 for half of it, as in CI (what a failed test leaves is in .dev/console-test)

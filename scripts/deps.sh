@@ -2,7 +2,7 @@
 # Installs missing tools with which freeslot is built, run and tested, by apt-get.
 #
 #   scripts/deps.sh NAME...      NAME is redis, cc, node, docker, compose, caddy, espeak, sox, postgres,
-#                                prometheus or chromium
+#                                prometheus, python or chromium
 #
 # It does not touch installed tools. It needs root or sudo. Without either, or without apt-get, it prints what to
 # run and exits 1. It starts no service: the tests start Redis and dockerd themselves.
@@ -62,7 +62,11 @@ missing() {
 		;;
 	prometheus) has prometheus && has promtool || echo prometheus ;;
 	chromium) has chromium || echo chromium ;;
-	*) fail "unknown dependency: $1 (redis, cc, node, docker, compose, caddy, espeak, sox, postgres, prometheus, chromium)" ;;
+	python) # Debian's, whatever python3 comes first in PATH
+		/usr/bin/python3 -c 'import hatchling, mypy, psutil, pytest, websockets' 2>/dev/null ||
+			echo python3-hatchling python3-mypy python3-psutil python3-pytest python3-websockets
+		;;
+	*) fail "unknown dependency: $1 (redis, cc, node, docker, compose, caddy, espeak, sox, postgres, prometheus, python, chromium)" ;;
 	esac
 }
 
@@ -164,7 +168,7 @@ install() {
 	esac
 }
 
-[ $# -gt 0 ] || fail "usage: $0 redis|cc|node|docker|compose|caddy|espeak|sox|postgres|prometheus|chromium ..."
+[ $# -gt 0 ] || fail "usage: $0 redis|cc|node|docker|compose|caddy|espeak|sox|postgres|prometheus|python|chromium ..."
 
 names=("$@")
 packages=()

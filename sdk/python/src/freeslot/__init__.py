@@ -1,0 +1,51 @@
+"""freeslot for Python: nodes that run jobs, and clients that submit them.
+
+``Worker`` makes a process a node of a fleet, by a replica's gateway. ``Client`` submits jobs from
+asyncio, ``freeslot.sync.SyncClient`` from threads. ``NameLists`` asks name lists by HTTP. Locks and
+the service registry are not in Python yet.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ._errors import ClosedError, Error, FinalError, HandlerError, JobError, RetryableError, SupersededError
+from ._types import Assignment, Failure, Job, JobStatus, LabelRule, Progress, Requirement
+from ._version import __version__
+
+if TYPE_CHECKING:
+    from .client import Client, Handle
+    from .worker import RunningJob, Worker
+
+__all__ = [
+    "Assignment",
+    "Client",
+    "ClosedError",
+    "Error",
+    "Failure",
+    "FinalError",
+    "Handle",
+    "HandlerError",
+    "Job",
+    "JobError",
+    "JobStatus",
+    "LabelRule",
+    "Progress",
+    "Requirement",
+    "RetryableError",
+    "RunningJob",
+    "SupersededError",
+    "Worker",
+    "__version__",
+]
+
+_MODULES = {"Client": "client", "Handle": "client", "RunningJob": "worker", "Worker": "worker"}
+
+
+def __getattr__(name: str) -> Any:
+    # A worker has no use for the client, nor a client for the worker: each costs memory.
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -1,0 +1,190 @@
+"""Runs plain functions in processes of their own.
+
+A function that holds the interpreter for seconds in one call, or that can crash, does not disturb
+the worker there. Processes are spawned, not forked, so a child inherits neither threads nor locks
+nor connections. A child serves one job at a time and is used again. It ends with its worker.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+from multiprocessing.connection import Connection
+from queue import SimpleQueue
+from typing import Any, Callable
+
+from ._running import Outcome, RunningJob, encode, outcome_of
+
+_FIELDS = ("payload", "id", "attempt", "tenant", "service", "slots", "requirement", "traceparent")
+_context = multiprocessing.get_context("spawn")
+
+
+class _Child:
+    """A process and the pipe to it. One thread at a time uses it, but any may cancel or kill."""
+
+    def __init__(self) -> None:
+        self.pipe, theirs = _context.Pipe()
+        self.process = _context.Process(target=_serve, args=(theirs,), name="freeslot-handler", daemon=True)
+        self.process.start()
+        theirs.close()
+
+    def end(self) -> int:
+        """Kills the process and returns its exit code."""
+        self.process.kill()
+        self.process.join()
+        code = self.process.exitcode
+        self.pipe.close()
+        self.process.close()
+        return -signal.SIGKILL if code is None else code
+
+
+class Processes:
+    """The children of a worker. No more exist than jobs have run at the same time."""
+
+    def __init__(self, max_result_bytes: int) -> None:
+        self._max_result_bytes = max_result_bytes
+        self._lock = threading.Lock()
+        self._idle: list[_Child] = []
+        self._closed = False
+
+    def prepare(self, job: RunningJob, handler: Callable[[RunningJob], Any]) -> Run:
+        return Run(self, job, handler)
+
+    def take(self) -> _Child:
+        with self._lock:
+            while self._idle:
+                child = self._idle.pop()
+                if child.process.is_alive():
+                    return child
+                child.end()
+        return _Child()
+
+    def give(self, child: _Child) -> None:
+        with self._lock:
+            if not self._closed:
+                self._idle.append(child)
+                return
+        child.end()
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            idle, self._idle = self._idle, []
+        for child in idle:
+            child.end()
+
+    @property
+    def max_result_bytes(self) -> int:
+        return self._max_result_bytes
+
+
+class Run:
+    """One job in a process. A thread calls it; the node's loop cancels it and gives it up."""
+
+    def __init__(self, processes: Processes, job: RunningJob, handler: Callable[[RunningJob], Any]) -> None:
+        self._processes = processes
+        self._job = job
+        self._handler = handler
+        self._lock = threading.Lock()
+        self._child: _Child | None = None  # while the job is there
+        self._given_up = False
+
+    def __call__(self) -> Outcome:
+        try:
+            child = self._processes.take()
+        except OSError as err:
+            return Outcome(code="start_failed", message=f"the process did not start: {err}", retryable=True)
+        try:
+            fields = {name: getattr(self._job, name) for name in _FIELDS}
+            with self._lock:
+                child.pipe.send(("job", self._handler, fields, self._processes.max_result_bytes))
+                self._child = child
+                if self._job.cancelled:
+                    child.pipe.send(("cancel", self._job.cause))
+                if self._given_up:
+                    child.process.kill()
+            while True:
+                kind, value = child.pipe.recv()
+                if kind == "done":
+                    break
+                if self._job._report is not None:
+                    self._job._report(value)
+            with self._lock:
+                self._child = None
+            self._processes.give(child)
+            outcome: Outcome = value
+            return outcome
+        except (EOFError, OSError):
+            return self._died(child)
+        except Exception as err:  # the function or the payload cannot be sent
+            self._died(child)
+            return outcome_of(err, self._job.id)
+
+    def _died(self, child: _Child) -> Outcome:
+        with self._lock:
+            self._child = None
+        child.process.join(1)
+        code = child.end()
+        if code < 0:
+            return Outcome(code="signalled", message=f"signal {-code} ended the handler's process", retryable=True)
+        return Outcome(code=f"exit_{code}", message=f"the handler's process ended with {code}", retryable=code == 75)
+
+    def cancel(self, cause: str) -> None:
+        self._job._cancel(cause)
+        with self._lock:
+            if self._child is not None:
+                try:
+                    self._child.pipe.send(("cancel", cause))
+                except OSError:  # the process has just died
+                    pass
+
+    def give_up(self) -> None:
+        """Kills the process: unlike a thread it need not keep its slots."""
+        with self._lock:
+            self._given_up = True
+            if self._child is not None:
+                self._child.process.kill()
+
+
+def _serve(pipe: Connection) -> None:
+    """The life of a child."""
+    # Signals of a terminal or a service manager reach the children, too. The worker decides.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    jobs: SimpleQueue[tuple[Callable[[RunningJob], Any], RunningJob, int]] = SimpleQueue()
+    writing = threading.Lock()
+    current: list[RunningJob] = []
+
+    def send(kind: str, value: Any) -> None:
+        with writing:
+            pipe.send((kind, value))
+
+    def read() -> None:
+        while True:
+            try:
+                message = pipe.recv()
+            except (EOFError, OSError):
+                os._exit(0)  # the worker has ended
+            except Exception as err:  # the function cannot be found here
+                send("done", outcome_of(err, ""))
+                continue
+            if message[0] == "cancel":
+                for job in current:
+                    job._cancel(message[1])
+                continue
+            _, handler, fields, max_result_bytes = message
+            job = RunningJob(**fields, report=lambda raw: send("progress", raw))
+            current[:] = [job]
+            jobs.put((handler, job, max_result_bytes))
+
+    threading.Thread(target=read, name="freeslot-pipe", daemon=True).start()
+    while True:
+        handler, job, max_result_bytes = jobs.get()
+        try:
+            outcome = encode(handler(job), max_result_bytes)
+        except Exception as err:
+            outcome = outcome_of(err, job.id)
+        job._report = None
+        send("done", outcome)

@@ -1,0 +1,32 @@
+from __future__ import annotations
+
+from typing import Iterator
+
+import pytest
+from rig import Replica, System
+
+
+@pytest.fixture(scope="session")
+def system() -> Iterator[System]:
+    """A redis-server and one replica, for all tests that break neither."""
+    system = System()
+    try:
+        system.replica("shared")
+        yield system
+    finally:
+        system.end()
+
+
+@pytest.fixture(scope="session")
+def replica(system: System) -> Replica:
+    return system.replicas[0]
+
+
+@pytest.fixture
+def own() -> Iterator[System]:
+    """A redis-server of the test's own."""
+    system = System()
+    try:
+        yield system
+    finally:
+        system.end()
