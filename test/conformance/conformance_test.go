@@ -44,17 +44,21 @@ func (l *language) args(kind string) []string {
 // other is a driver that is not in the table.
 var other = flag.String("driver", "", "play against this command, which gets client or worker as its last argument, alone")
 
-// languages is the table of drivers. An SDK has its row once its driver is in this repository. A row
-// for Python would be
-//
-//	{name: "python", command: []string{"python3", "sdk/python/conformance_driver.py"}, env: []string{"PYTHONPATH=sdk/python/src"}},
+// languages is the table of drivers. With -short it has the Go driver alone, because the others need
+// what their languages need.
 func languages() []*language {
 	if *other != "" {
 		return []*language{{name: "other", command: strings.Fields(*other)}}
 	}
-	return []*language{
-		{name: "go", command: []string{goDriver}},
+	table := []*language{{name: "go", command: []string{goDriver}}}
+	if testing.Short() {
+		return table
 	}
+	return append(table, &language{
+		name:    "python",
+		command: []string{"/usr/bin/python3", "sdk/python/conformance_driver.py"},
+		env:     []string{"PYTHONPATH=sdk/python/src"},
+	})
 }
 
 func TestMain(m *testing.M) {
