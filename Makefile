@@ -219,7 +219,7 @@ e2e: ## the real programs as processes, also driven by a client from npm
 
 .PHONY: conformance
 conformance: deps-redis ## prove that the clients and agents of all languages keep the protocols
-	@scripts/deps.sh python
+	@scripts/deps.sh python node
 	cd $(CONFORMANCE) && $(TEST) --packages . -- -vet=off -count=1 -timeout $(TEST_TIMEOUT) $(TEST_ARGS)
 
 # The last commit without other SDKs. Set it to the commit of the last release, once there is a newer one.
@@ -243,8 +243,25 @@ sdk-python-test: build ## the Python SDK in sdk/python: its types, and its tests
 	@scripts/deps.sh redis python
 	cd $(SDK_PYTHON) && $(PYTHON) -m mypy src conformance_driver.py && $(PYTHON) -m pytest $(TEST_ARGS)
 
-.PHONY: sdk sdk-python
-sdk: sdk-python ## the packages of the SDKs into dist/
+SDK_TYPESCRIPT := sdk/typescript
+
+# No scripts of packages, except one: it brings the Node on which the tests run.
+.PHONY: sdk-typescript-build
+sdk-typescript-build:
+	@scripts/deps.sh node
+	@cd $(SDK_TYPESCRIPT) && npm ci --ignore-scripts --prefer-offline --no-audit --no-fund --loglevel=error && npm run --silent build
+
+.PHONY: sdk-typescript-test
+sdk-typescript-test: build sdk-typescript-build ## the TypeScript SDK in sdk/typescript: types, style, and its tests with real programs and Chromium
+	@scripts/deps.sh redis chromium
+	cd $(SDK_TYPESCRIPT) && npm rebuild --silent node && npm run --silent check && npm test
+
+.PHONY: sdk sdk-python sdk-typescript
+sdk: sdk-python sdk-typescript ## the packages of the SDKs into dist/
+
+sdk-typescript: sdk-typescript-build
+	@mkdir -p dist
+	cd $(SDK_TYPESCRIPT) && npm pack --silent --pack-destination $(CURDIR)/dist
 
 sdk-python:
 	@scripts/deps.sh python

@@ -23,8 +23,9 @@ const atOnce = "8"
 // buildLimit bounds the building of the Go driver, on a machine that never built it.
 const buildLimit = 5 * time.Minute
 
-// root is the repository, in which drivers run. goDriver is the path of the Go driver.
-var root, goDriver string
+// root is the repository, in which drivers run. goDriver and tsDriver are the drivers that prepare
+// builds.
+var root, goDriver, tsDriver string
 
 // language is one row of the table of drivers.
 type language struct {
@@ -58,7 +59,7 @@ func languages() []*language {
 		name:    "python",
 		command: []string{"/usr/bin/python3", "sdk/python/conformance_driver.py"},
 		env:     []string{"PYTHONPATH=sdk/python/src"},
-	})
+	}, &language{name: "typescript", command: []string{"node", tsDriver}})
 }
 
 func TestMain(m *testing.M) {
@@ -75,7 +76,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// prepare builds the Go driver.
+// prepare builds the drivers in Go and, unless only that one is played, in TypeScript.
 func prepare() (err error) {
 	if root, err = filepath.Abs("../.."); err != nil {
 		return err
@@ -83,8 +84,22 @@ func prepare() (err error) {
 	goDriver = filepath.Join(root, ".dev", "conformance", "driver")
 	ctx, cancel := context.WithTimeout(context.Background(), buildLimit)
 	defer cancel()
-	out, err := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-o", goDriver, "./driver").CombinedOutput()
-	if err != nil {
+	err = build(ctx, ".", "build", "-buildvcs=false", "-o", goDriver, "./driver")
+	if err != nil || testing.Short() {
+		return err
+	}
+	tsDriver = filepath.Join(root, ".dev", "conformance", "driver.mjs")
+	return build(ctx, filepath.Join(root, "sdk", "typescript"), "tool", "-modfile=../../tools/go.mod", "esbuild",
+		"test/driver.ts", "--bundle", "--platform=node", "--format=esm", "--outfile="+tsDriver, "--log-level=warning",
+		"--alias:@freeslot/client=./src/index.ts", "--alias:@freeslot/client/worker=./src/worker/index.ts",
+		"--alias:#socket=./src/socket_node.ts")
+}
+
+// build runs the go command in a folder.
+func build(ctx context.Context, dir string, args ...string) error {
+	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd.Dir = dir
+	if out, err := cmd.CombinedOutput(); err != nil {
 		return errors.Join(err, errors.New(string(out)))
 	}
 	return nil
