@@ -8,12 +8,16 @@ import (
 	"os/exec"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/freeslot/freeslot/internal/testing/waittest"
 )
 
 // maxLine is the longest line of a driver: a result of 2 MiB fits.
 const maxLine = 4 << 20
+
+// endLimit bounds the wait for what a driver has started and left behind with its output.
+const endLimit = 10 * time.Second
 
 // driver is a running driver.
 type driver struct {
@@ -58,10 +62,8 @@ func startDriver(t *testing.T, lang *language, kind string) *driver {
 	if d.stdin, err = d.cmd.StdinPipe(); err != nil {
 		t.Fatal(err)
 	}
-	stdout, err := d.cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	stdout, output := io.Pipe()
+	d.cmd.Stdout, d.cmd.WaitDelay = output, endLimit
 	if err := d.cmd.Start(); err != nil {
 		t.Fatalf("start the driver: %v", err)
 	}
@@ -69,6 +71,7 @@ func startDriver(t *testing.T, lang *language, kind string) *driver {
 	var reading sync.WaitGroup
 	reading.Go(func() {
 		defer close(d.lines)
+		defer stdout.Close() // so that a driver whose line is too long does not wait for a reader
 		in := bufio.NewScanner(stdout)
 		in.Buffer(nil, maxLine)
 		for in.Scan() {
@@ -78,7 +81,10 @@ func startDriver(t *testing.T, lang *language, kind string) *driver {
 			}
 		}
 	})
-	reading.Go(func() { d.ended <- d.cmd.Wait() })
+	reading.Go(func() {
+		d.ended <- d.cmd.Wait()
+		_ = output.Close()
+	})
 	t.Cleanup(func() {
 		close(over)
 		_ = d.cmd.Process.Kill() // fails if it has ended, as it should
