@@ -241,7 +241,7 @@ SDK_PYTHON := sdk/python
 .PHONY: sdk-python-test
 sdk-python-test: build ## the Python SDK in sdk/python: its types, and its tests with real programs
 	@scripts/deps.sh redis python
-	cd $(SDK_PYTHON) && $(PYTHON) -m mypy src conformance_driver.py && $(PYTHON) -m pytest $(TEST_ARGS)
+	cd $(SDK_PYTHON) && $(PYTHON) -m mypy src conformance_driver.py examples/espeak_worker.py && $(PYTHON) -m pytest $(TEST_ARGS)
 
 SDK_TYPESCRIPT := sdk/typescript
 

@@ -1,6 +1,6 @@
 """Wraps this SDK for test/conformance: commands come on standard input, answers go to standard output.
 
-    PYTHONPATH=sdk/python/src python3 sdk/python/conformance_driver.py client|worker
+    PYTHONPATH=sdk/python/src /usr/bin/python3 sdk/python/conformance_driver.py client|worker
 """
 
 from __future__ import annotations

@@ -10,10 +10,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ._errors import ClosedError, Error, FinalError, HandlerError, JobError, RetryableError, SupersededError
-from ._types import Assignment, Failure, Job, JobStatus, LabelRule, Progress, Requirement
 from ._version import __version__
 
 if TYPE_CHECKING:
+    from ._types import Assignment, Failure, Job, JobStatus, LabelRule, Progress, Requirement
     from .client import Client, Handle
     from .worker import RunningJob, Worker
 
@@ -39,13 +39,16 @@ __all__ = [
     "__version__",
 ]
 
-_MODULES = {"Client": "client", "Handle": "client", "RunningJob": "worker", "Worker": "worker"}
+_MODULES = {
+    **dict.fromkeys(("Client", "Handle"), "client"),
+    **dict.fromkeys(("RunningJob", "Worker"), "worker"),
+}
 
 
 def __getattr__(name: str) -> Any:
     # A worker has no use for the client, nor a client for the worker: each costs memory.
-    if name not in _MODULES:
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+    return getattr(import_module(f"{__name__}.{_MODULES.get(name, '_types')}"), name)

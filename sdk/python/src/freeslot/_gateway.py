@@ -16,7 +16,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Any, Callable, Coroutine
 
-from . import _http, _json
+from . import _json
 from ._backoff import Backoff
 from ._errors import Error, SupersededError, from_answer, invalid
 from ._protocol import (
@@ -549,6 +549,8 @@ class Gateway:
                 "Freeslot-Node": self.config.node,
                 "Freeslot-Session": str(link.welcome.get("session", "")),
             }
+            from . import _http  # most workers never need it
+
             size = len(body) + (_BULK_READ_LIMIT if path == SPEC_PATH else 0)
             work = asyncio.ensure_future(
                 _http.request(

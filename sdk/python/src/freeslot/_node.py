@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import random
 import threading
 import time
-import uuid
 from collections import deque
 from dataclasses import dataclass, field
 from typing import Any, Callable, Coroutine, Protocol
@@ -144,7 +144,7 @@ class Node:
         while not self._stop.is_set():
             # Each try is an incarnation of its own: an earlier one whose answer was lost may have registered.
             gateway = Gateway(
-                self.settings.gateway, uuid.uuid4().hex, self._job, self.ledger.ask, self.request_beat
+                self.settings.gateway, os.urandom(16).hex(), self._job, self.ledger.ask, self.request_beat
             )
             self._gateway = gateway
             try:
