@@ -16,13 +16,16 @@ const (
 	// jobsEnv is how many jobs go through each driver.
 	jobsEnv     = "JOBS"
 	defaultJobs = 10000
-	batchSize   = 100
+	batchSize   = 50
 	// window bounds the jobs that have been submitted and not answered.
-	window = 1000
-	// turns is the number of faults in a run.
-	turns = 18
+	window = 200
+	// maxTurns is the number of faults in a run; there is at most one for each jobsOfTurn jobs.
+	maxTurns   = 18
+	jobsOfTurn = 500
+	// through is how many jobs that were submitted during a fault are answered before it ends.
+	through = 50
 	// queued bounds the commands that wait for a driver.
-	queued = 8 * window
+	queued = 16 * window
 )
 
 // TestFaults puts jobs through the drivers of each language while replicas are killed and frozen and
@@ -46,7 +49,10 @@ func playFaults(t *testing.T, lang *language) {
 		}
 	}
 	f := newFleet(t)
-	r := &run{t: t, fleet: f, jobs: make([]jobRun, jobs), lines: make(chan tagged, 64), calls: map[int]call{}}
+	r := &run{
+		t: t, fleet: f, jobs: make([]jobRun, jobs), turns: min(maxTurns, jobs/jobsOfTurn), lines: make(chan tagged, 64),
+		calls: map[int]call{},
+	}
 	r.client, r.worker = r.start(lang, "client"), r.start(lang, "worker")
 	r.play()
 }
@@ -65,13 +71,16 @@ type run struct {
 	begun          int
 	calls          map[int]call // of the client that have no answer
 	lastID         int
-	turn           int
-	undo           func() // ends the present fault
+	turns, turn    int
+	undo           func() // ends the present fault; nil if there is none
+	through        int    // the answered jobs that were submitted during the present fault
 }
 
-// jobRun is one job. answers counts the answers to its wait.
+// jobRun is one job. turn is the fault during which it was submitted last, 0 for none. answers
+// counts the answers to its wait.
 type jobRun struct {
 	id      string
+	turn    int
 	answers int
 }
 
@@ -240,6 +249,11 @@ func (r *run) submit() {
 				"service": "echo", "payload": object{"n": n}, "idempotency_key": "job-" + strconv.Itoa(n), "max_attempts": 100,
 			}
 		}
+		for _, n := range c.jobs {
+			if r.jobs[n].turn = 0; r.undo != nil {
+				r.jobs[n].turn = r.turn
+			}
+		}
 		r.open += len(c.jobs)
 		r.ask(c, object{"do": "batch", "jobs": jobs})
 	}
@@ -301,6 +315,9 @@ func (r *run) ended(n int, a *answer, text json.RawMessage) {
 	job.answers++
 	r.open--
 	r.answered++
+	if r.undo != nil && job.turn == r.turn {
+		r.through++
+	}
 	if a.Job == nil || a.Job.State != "succeeded" || a.Job.JobID != job.id || a.Job.Result == nil ||
 		a.Job.Result.N != n || a.Job.Result.Twice != 2*n || job.answers != 1 {
 		r.t.Errorf("job %d (%s) was answered %.500s, answer %d; expected its result, once", n, job.id, text, job.answers)
@@ -320,22 +337,22 @@ func (r *run) handle(text json.RawMessage) {
 	})
 }
 
-// breakThings begins the next fault, or ends the present one, when enough jobs were answered. So a
-// fault lasts until the drivers have found a way around it.
+// breakThings begins the next fault when enough jobs were answered. It ends the present one when jobs
+// were answered that were submitted meanwhile: then the drivers have found a way around it.
 func (r *run) breakThings() {
 	r.t.Helper()
-	half := max(len(r.jobs)/(2*turns+2), 1)
-	switch due := r.answered / half; {
-	case r.undo != nil && due >= 2*r.turn:
+	switch {
+	case r.undo != nil && r.through >= through:
 		r.undo()
 		r.undo = nil
-	case r.undo == nil && due >= 2*r.turn+1 && r.turn < turns:
+	case r.undo == nil && r.turn < r.turns && r.answered*(r.turns+1) >= (r.turn+1)*len(r.jobs):
 		kind := []string{"client", "worker"}[r.turn%2]
 		of := slices.IndexFunc(r.fleet.replicas, func(replica *replica) bool { return replica.has(kind) })
 		if of < 0 {
 			return // it is on its way; the next line looks again
 		}
 		r.turn++
+		r.through = 0
 		r.undo = r.fault(of, kind)
 	}
 }
@@ -379,8 +396,8 @@ func (r *run) fault(of int, kind string) (undo func()) {
 // end stops both drivers in order. Nothing may come any more but the ends.
 func (r *run) end() {
 	r.t.Helper()
-	if len(r.calls) > 0 || r.turn < turns && len(r.jobs) >= 2*turns+2 {
-		r.t.Errorf("%d calls have no answer, %d faults were made; expected 0 and %d", len(r.calls), r.turn, turns)
+	if len(r.calls) > 0 || r.turn < r.turns {
+		r.t.Errorf("%d calls have no answer, %d faults were made; expected 0 and %d", len(r.calls), r.turn, r.turns)
 	}
 	r.t.Logf("%d jobs answered, %d attempts begun, %d faults", r.answered, r.begun, r.turn)
 	r.put(r.worker, object{"id": 3, "do": "stop"})
