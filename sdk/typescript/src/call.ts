@@ -1,5 +1,5 @@
 import { errorOf, FreeslotError } from "./error.js";
-import type { Job, JobStatus, Message } from "./frames.js";
+import type { Job, JobStatus, ReplicaMessage } from "./frames.js";
 import type { Handle } from "./handle.js";
 
 /** The outcome of one job of a batch: exactly one of the two is there. */
@@ -20,7 +20,7 @@ export class SubmitCall {
     this.#missing = count;
   }
 
-  answer(message: Message): boolean {
+  answer(message: ReplicaMessage): boolean {
     if (message.type === "accepted") {
       if (this.#open(message.index ?? 0)) {
         this.#put(message.index ?? 0, { handle: this.accept(message.job_id, message.position ?? 0) });
@@ -61,7 +61,7 @@ export class StatusCall {
     readonly take: (status: JobStatus) => void = () => {},
   ) {}
 
-  answer(message: Message): boolean {
+  answer(message: ReplicaMessage): boolean {
     if (message.type === "status") {
       this.status = message.job;
       this.take(message.job);

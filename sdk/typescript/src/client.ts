@@ -2,7 +2,7 @@ import { Latch, Pauses, pause, until } from "./async.js";
 import { type Encoded, encode, moved, StatusCall, SubmitCall, type Submitted, split } from "./call.js";
 import { type Call, Connection, type Owner } from "./connection.js";
 import { ClosedError, FreeslotError, invalid } from "./error.js";
-import { isTerminal, type Job, type JobStatus, type Message } from "./frames.js";
+import { isTerminal, type Job, type JobStatus, type ReplicaMessage } from "./frames.js";
 import { type CallOptions, Handle } from "./handle.js";
 import { type ClientOptions, isPlain, type ResolvedOptions, resolve } from "./options.js";
 
@@ -416,7 +416,7 @@ export class Client {
     return handle;
   }
 
-  #push(conn: Connection, message: Message): void {
+  #push(conn: Connection, message: ReplicaMessage): void {
     switch (message.type) {
       case "assigned":
         this.#jobs.get(message.job_id)?.assign(message.node, message.attempt);

@@ -1,7 +1,7 @@
 import { dial } from "#socket";
 import { Latch } from "./async.js";
 import { errorOf, FreeslotError } from "./error.js";
-import type { Message, Welcome } from "./frames.js";
+import type { ReplicaMessage, WelcomeMessage } from "./frames.js";
 import type { ResolvedOptions } from "./options.js";
 import { Refused, type Socket } from "./socket.js";
 import { version } from "./version.js";
@@ -13,7 +13,7 @@ const fullBytes = 1 << 20;
 /** One request that waits for its answers. */
 export interface Call {
   /** Takes an answer and returns true once none is missing. */
-  answer(message: Message): boolean;
+  answer(message: ReplicaMessage): boolean;
   /** Ends every part without an answer. `broken` is true if the connection ended. */
   fail(error: Error, broken: boolean): void;
 }
@@ -21,7 +21,7 @@ export interface Call {
 /** What a connection tells its client. */
 export interface Owner {
   /** A message that answers no request. */
-  push(conn: Connection, message: Message): void;
+  push(conn: Connection, message: ReplicaMessage): void;
   /** The connection takes no more requests. */
   left(conn: Connection): void;
   /** An answer came, or the connection ended: jobs may want another connection. */
@@ -31,7 +31,7 @@ export interface Owner {
 /** One connection to one replica, from its welcome on. */
 export class Connection {
   readonly since = performance.now();
-  welcome!: Welcome;
+  welcome!: WelcomeMessage;
   /** True if the replica sent goaway, if all answers have come and it is being closed, if it has ended. */
   leaving = false;
   closing = false;
@@ -164,12 +164,12 @@ export class Connection {
   }
 
   #read(text: string): void {
-    const frame = JSON.parse(text) as Message | Message[];
+    const frame = JSON.parse(text) as ReplicaMessage | ReplicaMessage[];
     if (Array.isArray(frame)) for (const message of frame) this.#receive(message);
     else this.#receive(frame);
   }
 
-  #receive(message: Message): void {
+  #receive(message: ReplicaMessage): void {
     if (!this.welcome) {
       if (message.type !== "welcome" || message.protocol !== protocol) throw new Error("no welcome");
       this.welcome = message;

@@ -155,7 +155,7 @@ test("progress comes until the end", async (t) => {
     await next[1]?.promise;
     return "all";
   });
-  await worker.start();
+  await s.start(worker);
   const client = await s.client([r]);
   const handle = await client.submit({ service: "talk" });
   const seen: Progress<{ done: number }>[] = [];

@@ -76,7 +76,7 @@ async function startRedis(): Promise<{ port: number; child: ChildProcess }> {
 
 export class Replica {
   readonly child: ChildProcess;
-  readonly address: string;
+  address: string;
 
   constructor(child: ChildProcess, address: string) {
     this.child = child;
@@ -114,14 +114,15 @@ export class System {
   readonly #config: Record<string, unknown>;
   /** Clients and workers, which end before the replicas. */
   readonly #ends: (() => Promise<void>)[] = [];
-  readonly #children: ChildProcess[] = [];
+  readonly #started: Replica[] = [];
+  readonly #operator = `fsa_${randomBytes(20).toString("hex")}`;
   #replicas = 0;
 
   constructor(t: TestContext, config: Record<string, unknown> = {}) {
     this.t = t;
     t.after(async () => {
       for (let last = this.#ends.pop(); last; last = this.#ends.pop()) await last();
-      await Promise.all(this.#children.map((child) => end(child, "SIGKILL")));
+      await Promise.all(this.#started.map((replica) => replica.kill()));
     });
     const hash = (token: string) => createHash("sha256").update(token).digest("hex");
     const file = (name: string, text: string) => {
@@ -130,7 +131,11 @@ export class System {
       return path;
     };
     this.#config = {
-      tokens_file: file("tokens", `- {name: test, role: client, tenant: acme, sha256: ${hash(this.token)}}\n`),
+      tokens_file: file(
+        "tokens",
+        `- {name: test, role: client, tenant: acme, sha256: ${hash(this.token)}}\n` +
+          `- {name: rig, role: operator, tenant: ops, sha256: ${hash(this.#operator)}}\n`,
+      ),
       gateway: { tokens_file: file("nodes", `- {name: fleet, nodes: ["gpu-*"], sha256: ${hash(this.nodeToken)}}\n`) },
       ...config,
     };
@@ -157,7 +162,8 @@ export class System {
       env,
       stdio: ["ignore", "ignore", "pipe"],
     });
-    this.#children.push(child);
+    const replica = new Replica(child, "");
+    this.#started.push(replica);
     const said: string[] = [];
     let address = "";
     for await (const line of createInterface({ input: child.stderr as NodeJS.ReadableStream })) {
@@ -175,7 +181,8 @@ export class System {
       await answer.arrayBuffer();
       if (!answer.ok) throw new Error(`/readyz answers ${answer.status}`);
     });
-    return new Replica(child, address);
+    replica.address = address;
+    return replica;
   }
 
   /** An address that a replica can be started at later. */
@@ -208,10 +215,25 @@ export class System {
     return worker;
   }
 
+  /** Starts a worker, and waits until all replicas know its node. */
+  async start(worker: Worker, node = "gpu-7"): Promise<void> {
+    await worker.start();
+    for (const { address, child } of this.#started) {
+      if (child.exitCode !== null || child.signalCode !== null) continue;
+      await eventually(async () => {
+        const headers = { Authorization: `Bearer ${this.#operator}` };
+        const answer = await fetch(`http://${address}/v1/nodes/${node}`, { headers });
+        const seen = await answer.text();
+        if (!answer.ok || JSON.parse(seen).status !== "online")
+          throw new Error(`${address} does not see ${node}: ${seen}`);
+      });
+    }
+  }
+
   /** Starts a worker with the services that most tests use. */
   async node(replicas: Replica[], options: Partial<WorkerOptions> = {}): Promise<Node> {
     const node = new Node(this.worker(replicas, options));
-    await node.worker.start();
+    await this.start(node.worker, options.node);
     return node;
   }
 }

@@ -35,7 +35,7 @@ test("a handler sees its job, and its errors decide what follows", async (t) => 
       return loop;
     })
     .service("long", () => "x".repeat(3 << 20));
-  await worker.start();
+  await s.start(worker);
   const client = await s.client([r]);
   const requirement = { services: ["look@^2"], target_language: "de-AT", labels: { gpu: "A100" } };
   const handle = await client.submit({ service: "look", payload: [1], requirement, slots: 2 });
@@ -71,7 +71,7 @@ test("a cancelled job ends as cancelled, also before it begins", async (t) => {
     reason = job.signal.reason;
     throw new Error("stopped");
   });
-  await worker.start();
+  await s.start(worker);
   const client = await s.client([r]);
   const [running, waiting] = [await client.submit({ service: "wait" }), await client.submit({ service: "wait" })];
   await begun.promise;
@@ -211,7 +211,7 @@ test("start fails where the node is refused, and waits where no gateway answers"
   await s.replica(address);
   await started;
   const client = await s.client([r]);
-  assert.equal(await client.run({ service: "echo", payload: 1 }), 1);
+  await eventually(async () => assert.equal(await client.run({ service: "echo", payload: 1 }), 1));
   const reason = new Error("enough");
   await assert.rejects(s.worker([await s.unusedAddress()]).start({ signal: AbortSignal.abort(reason) }), reason);
 });
@@ -231,7 +231,7 @@ test("jobs that must not run twice stop when the lease is lost, and those that h
     stopped.resolve();
     throw job.signal.reason;
   });
-  await worker.start();
+  await s.start(worker);
   const client = await s.client([r]);
   const quiet = await client.submit({ service: "wait", progress_timeout_ms: 50 });
   assert(((await quiet.result()) as number) > 1);
