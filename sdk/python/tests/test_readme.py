@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -10,7 +11,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from rig import ROOT, Process, System, eventually
+from rig import ROOT, Process, Replica, System, eventually
+from test_lists import schedctl
 
 PYTHON = ROOT / "sdk/python"
 
@@ -26,11 +28,21 @@ def run(file: Path, **environment: str) -> str:
     return done.stdout
 
 
+def prepare_lists(replica: Replica, folder: Path) -> None:
+    (folder / "ids").write_text("user-1\n")
+    rule = {"name": "germans", "kind": "expression", "expression": 'country == "DE"', "outcome": "deny", "unknown": "skip"}
+    chain = {"name": "door", "attributes": {"country": "string"}, "rules": [rule], "default": "allow"}
+    (folder / "door.json").write_text(json.dumps(chain))
+    schedctl(replica, "lists", "apply", "vip")
+    schedctl(replica, "lists", "import", "vip", str(folder / "ids"), "--switch")
+    schedctl(replica, "lists", "chain", "apply", "door", str(folder / "door.json"))
+
+
 def test_first_steps_and_examples(own: System, tmp_path: Path) -> None:
     replica = own.replica("r1")
-    node, submit, larger, client, sync = blocks("README.md")
+    node, submit, larger, client, sync, lists = blocks("README.md")
     (tmp_path / "my-node.token").write_text(own.token)
-    for name, block in (("node", node), ("submit", submit), ("larger", larger), ("client", client), ("sync", sync)):
+    for name, block in (("node", node), ("submit", submit), ("larger", larger), ("client", client), ("sync", sync), ("lists", lists)):
         (tmp_path / f"{name}.py").write_text(block.replace("ws://127.0.0.1:7480", replica.url))
     os.environ.update(PYTHONPATH=str(PYTHON / "src"), GATEWAY=replica.url, TOKEN_FILE=str(tmp_path / "my-node.token"))
     os.chdir(tmp_path)
@@ -50,6 +62,13 @@ def test_first_steps_and_examples(own: System, tmp_path: Path) -> None:
         assert replica.get("/v1/jobs?wait_ms=60000", "POST", {"service": "wait", "payload": {"seconds": 0.01}})["attempt"] == 2
         found = {"service": "search", "payload": {"pattern": "e.*o", "text": "hello"}}
         assert replica.get("/v1/jobs?wait_ms=60000", "POST", found)["result"] is True
+        prepare_lists(replica, tmp_path)
+        assert run(tmp_path / "lists.py", HTTP_URL=f"http://{replica.address}").splitlines() == [
+            "True",
+            "user-1 True ",
+            "stranger False ",
+            "deny germans None",
+        ]
     finally:
         os.chdir(ROOT)
         codes = [worker.end(signal.SIGTERM) for worker in workers]

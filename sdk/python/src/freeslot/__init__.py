@@ -15,6 +15,7 @@ from ._version import __version__
 if TYPE_CHECKING:
     from ._types import Assignment, Failure, Job, JobStatus, LabelRule, Progress, Requirement
     from .client import Client, Handle
+    from .lists import NameLists
     from .worker import RunningJob, Worker
 
 __all__ = [
@@ -30,6 +31,7 @@ __all__ = [
     "JobError",
     "JobStatus",
     "LabelRule",
+    "NameLists",
     "Progress",
     "Requirement",
     "RetryableError",
@@ -41,6 +43,7 @@ __all__ = [
 
 _MODULES = {
     **dict.fromkeys(("Client", "Handle"), "client"),
+    "NameLists": "lists",
     **dict.fromkeys(("RunningJob", "Worker"), "worker"),
 }
 
