@@ -290,12 +290,31 @@ func (p *player) send(s *session, v any) {
 	if all, several := v.([]any); several && !s.batch {
 		frames = all
 	}
-	if o, ok := v.(object); ok && o["type"] == "registered" {
-		p.servers.setRegistered(true)
-	}
 	for _, one := range frames {
+		p.note(s, one)
 		if err := s.writeText([]byte(p.text(one))); err != nil {
 			p.t.Fatalf("session %s: send %s: %v", s.name, p.text(one), err)
+		}
+	}
+}
+
+// note tells the servers what a frame answers.
+func (p *player) note(s *session, frame any) {
+	p.t.Helper()
+	all, several := frame.([]any)
+	if !several {
+		all = []any{frame}
+	}
+	for _, one := range all {
+		var h head
+		if err := json.Unmarshal([]byte(p.text(one)), &h); err != nil {
+			continue // it is for the driver to judge
+		}
+		switch h.Type {
+		case "registered":
+			p.servers.setRegistered(true)
+		case "completed":
+			p.servers.completed(s.name, string(h.ID))
 		}
 	}
 }

@@ -49,7 +49,11 @@ type servers struct {
 	// registered is true once a register was answered. Later ones are then answered at once, because
 	// an agent may repeat one at any time. A beat with the code unknown_node ends that.
 	registered bool
-	numbers    map[string]int64
+	// completes holds the attempts of completes that steps took, by session and id, and answered the
+	// ones that a step answered. An agent that was answered late may have repeated its complete.
+	completes map[string]string
+	answered  map[string]bool
+	numbers   map[string]int64
 }
 
 // refusal is the body of a refused handshake.
@@ -81,7 +85,7 @@ func newServers(t *testing.T, kind string, n int) *servers {
 	t.Helper()
 	s := &servers{
 		t: t, kind: kind, handshakes: make(chan *handshake, 16), posts: make(chan *post, 16),
-		over: make(chan struct{}), numbers: map[string]int64{},
+		over: make(chan struct{}), numbers: map[string]int64{}, completes: map[string]string{}, answered: map[string]bool{},
 	}
 	for range n {
 		server := httptest.NewUnstartedServer(nil)
@@ -272,6 +276,7 @@ func (c *session) read() {
 type head struct {
 	Type       string
 	ID         json.RawMessage
+	Attempt    string
 	Running    []string
 	Reports    []json.RawMessage
 	Epoch      string
@@ -297,12 +302,31 @@ func (c *session) receive(text json.RawMessage) {
 		_ = c.write(object{"type": "registered", "id": h.ID})
 	case c.servers.isEnding():
 		c.answerAnything(&h)
+	case h.Type == "complete" && c.servers.late(c.name, &h):
+		_ = c.write(object{"type": "completed", "id": h.ID, "outcome": "completed_before"})
 	default:
 		if h.Type == "hello" {
 			c.servers.checkNumber(&h)
 		}
 		c.inbox <- message{text: text}
 	}
+}
+
+// late reports whether a complete is the first repetition of one that was answered.
+func (s *servers) late(session string, h *head) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.completes[session+string(h.ID)] = h.Attempt
+	late := s.answered[h.Attempt]
+	s.answered[h.Attempt] = false
+	return late
+}
+
+// completed records that the complete with this id was answered.
+func (s *servers) completed(session, id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.answered[s.completes[session+id]] = true
 }
 
 // answerBeat answers with the step that waits if the heartbeat fits it, else with an empty beat. The

@@ -89,14 +89,15 @@ func (v Variables) matchValue(path string, want, have any) error {
 // Substitute puts the values of named placeholders into a frame.
 func (v Variables) Substitute(frame string) string {
 	for name, value := range v {
-		if name == "" {
+		placeholder := `"…` + name + `"`
+		if name == "" || !strings.Contains(frame, placeholder) {
 			continue
 		}
 		text, err := json.Marshal(value)
 		if err != nil {
 			panic(err)
 		}
-		frame = strings.ReplaceAll(frame, `"…`+name+`"`, string(text))
+		frame = strings.ReplaceAll(frame, placeholder, string(text))
 	}
 	return frame
 }
