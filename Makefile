@@ -16,6 +16,7 @@ LDFLAGS := -X github.com/freeslot/freeslot/internal/process/version.stamped=$(VE
 RUN_ARGS ?=
 DEMO_ARGS ?=
 TEST_ARGS ?=
+PYTEST_ARGS ?=
 # Bounds each package, for a machine that is slow and busy: tests themselves give up when nothing moves.
 TEST_TIMEOUT ?= 30m
 # Compilers, linters and tests with the race detector make much garbage, and end before it fills a machine's memory:
@@ -51,11 +52,8 @@ OPENFEATURE := namelist/openfeature
 # console-check builds beside it, and compares.
 CONSOLE_DIST ?= $(CURDIR)/internal/console/dist
 TOOL := $(GO) tool -modfile=$(CURDIR)/tools/go.mod
-# A test that fails runs once more, by itself, because a machine can stand still for longer than a test waits for
-# something to move. make test names these tests at its end. After a data race, a panic or more than three failures
-# nothing runs again.
-TEST = mkdir -p $(CURDIR)/.dev && $(TOOL) gotestsum --format standard-quiet --rerun-fails=1 --rerun-fails-max-failures=3 \
-	--rerun-fails-abort-on-data-race --rerun-fails-report=$(CURDIR)/.dev/twice-$(subst /,-,$@).txt
+# TEST NAME PACKAGES ARGUMENTS: a test that fails runs once more; make test names it at its end.
+TEST := GO='$(GO)' $(CURDIR)/scripts/test.sh
 
 .PHONY: help
 help: ## list the targets
@@ -88,8 +86,8 @@ release: ## a release into dist/: images, SBOMs, archives of the programs, check
 	@$(make_release) -archives
 
 .PHONY: deps
-deps: ## install what the tests need and is missing: redis, a C compiler, node, docker, espeak-ng, sox, postgres, prometheus, caddy, chromium
-	@scripts/deps.sh redis cc node docker espeak sox postgres prometheus caddy chromium
+deps: ## install what the tests need and is missing: redis, a C compiler, node, python, docker, espeak-ng, sox, postgres, prometheus, caddy, chromium
+	@scripts/deps.sh redis cc node python docker espeak sox postgres prometheus caddy chromium
 
 .PHONY: deps-redis
 deps-redis:
@@ -118,9 +116,9 @@ console-check: ## build the console's page anew, and compare it with what is com
 	@diff -r internal/console/dist .dev/console || { echo "internal/console/dist is not what console/ makes; run make console, and commit it" >&2; exit 1; }
 
 .PHONY: test
-test: deps ## everything to be sure of a change: race, docker-test, e2e (about 12 minutes on 2 cores; lint is apart)
+test: deps ## everything to be sure of a change: race, docker-test, e2e, sdk-test (about 13 minutes on 2 cores; lint is apart)
 	@rm -f .dev/twice-*.txt
-	@for part in race "docker-test e2e"; do \
+	@for part in race "docker-test e2e" "sdk-test"; do \
 		begin=$$SECONDS; \
 		echo "== $$part"; \
 		$(MAKE) -j2 --output-sync=target $$part || { echo "make test: FAILED in $$part; ran:$${ran:-} $$part" >&2; exit 1; }; \
@@ -149,18 +147,17 @@ race: ## all Go tests, unit and integration, with the race detector, but those o
 	packages="$$($(GO) list ./...)"; top="$$($(GO) list .)"; \
 	export GOGC=200; packages="./internal/cell ./internal/dispatch ./worker \
 		$$(grep -v -e "^$$top\$$" -e '/internal/cell$$' -e '/internal/dispatch$$' -e '/worker$$' <<<"$$packages")"; \
-	$(TEST) --packages "$$packages" -- $(RACE) -parallel 4 $(TEST_ARGS)
+	$(TEST) race "$$packages" $(RACE) -parallel 4 $(TEST_ARGS)
 	@$(MAKE) -j2 --output-sync=target race-gateway race-modules
 
 # The workers wait most of the time; the others build most of the time.
 .PHONY: race-gateway race-modules
 race-gateway:
-	export FREESLOT_TEST_STORE=gateway; $(TEST) --packages ./worker -- $(RACE) -count=1 -parallel 4 $(TEST_ARGS)
+	FREESLOT_TEST_STORE=gateway $(TEST) race-gateway ./worker $(RACE) -count=1 -parallel 4 $(TEST_ARGS)
 
 race-modules:
 	$(GO) test -vet=off -timeout $(TEST_TIMEOUT) $(TEST_ARGS) .
-	cd $(OPENFEATURE) && $(TEST) --packages ./... -- $(RACE) $(TEST_ARGS)
-	cd $(CONFORMANCE) && $(TEST) --packages . -- $(RACE) -count=1 -short $(TEST_ARGS)
+	cd $(OPENFEATURE) && $(TEST) openfeature ./... $(RACE) $(TEST_ARGS)
 	$(GO) test -C bench -vet=off -short -timeout $(TEST_TIMEOUT) $(TEST_ARGS) ./...
 
 .PHONY: bench-once
@@ -215,12 +212,18 @@ deploy-test: boards-test helm-test ## images, deploy/compose with them, alerts, 
 .PHONY: e2e
 e2e: ## the real programs as processes, also driven by a client from npm
 	@scripts/deps.sh redis node caddy
-	cd $(E2E) && $(TEST) --packages ./... -- $(RACE) -count=1 $(TEST_ARGS)
+	cd $(E2E) && $(TEST) e2e ./... $(RACE) -count=1 $(TEST_ARGS)
 
-.PHONY: conformance
-conformance: deps-redis ## prove that the clients and agents of all languages keep the protocols
-	@scripts/deps.sh python node
-	cd $(CONFORMANCE) && $(TEST) --packages . -- -vet=off -count=1 -timeout $(TEST_TIMEOUT) $(TEST_ARGS)
+.PHONY: conformance conformance-scenarios
+conformance: deps-sdk ## prove that the clients and agents of all languages keep the protocols, also under faults (JOBS=10000)
+	$(GO) test -C $(CONFORMANCE) -vet=off -count=1 -timeout $(TEST_TIMEOUT) $(TEST_ARGS) .
+
+conformance-scenarios: deps-sdk ## of conformance only the scenarios, without real replicas
+	cd $(CONFORMANCE) && $(TEST) conformance . -vet=off -count=1 -timeout $(TEST_TIMEOUT) -run '^Test(Client|Node)$$' $(TEST_ARGS)
+
+.PHONY: deps-sdk
+deps-sdk:
+	@scripts/deps.sh redis node python
 
 # The last commit without other SDKs. Set it to the commit of the last release, once there is a newer one.
 COMPAT_BASE := 6e2e02de
@@ -241,7 +244,7 @@ SDK_PYTHON := sdk/python
 .PHONY: sdk-python-test
 sdk-python-test: build ## the Python SDK in sdk/python: its types, and its tests with real programs
 	@scripts/deps.sh redis python
-	cd $(SDK_PYTHON) && $(PYTHON) -m mypy src conformance_driver.py examples/espeak_worker.py && $(PYTHON) -m pytest $(TEST_ARGS)
+	cd $(SDK_PYTHON) && $(PYTHON) -m mypy src conformance_driver.py examples/espeak_worker.py && $(PYTHON) -m pytest $(PYTEST_ARGS)
 
 SDK_TYPESCRIPT := sdk/typescript
 
@@ -255,6 +258,9 @@ sdk-typescript-build:
 sdk-typescript-test: build sdk-typescript-build ## the TypeScript SDK in sdk/typescript: types, style, and its tests with real programs and Chromium
 	@scripts/deps.sh redis chromium
 	cd $(SDK_TYPESCRIPT) && npm rebuild --silent node && npm run --silent check && npm test
+
+.PHONY: sdk-test
+sdk-test: sdk-python-test sdk-typescript-test conformance-scenarios ## the SDKs, and the scenarios that prove them and the Go packages
 
 .PHONY: sdk sdk-python sdk-typescript
 sdk: sdk-python sdk-typescript ## the packages of the SDKs into dist/
@@ -271,7 +277,7 @@ sdk-python:
 console-test: ## the console in headless Chromium; SHORT=1 for half of it, as in CI (what a failed test leaves is in .dev/console-test)
 	@scripts/deps.sh redis node chromium
 	@cd console && npm ci --ignore-scripts --prefer-offline --no-audit --no-fund --loglevel=error
-	cd $(CONSOLE_TEST) && $(TEST) --packages . -- -vet=off -count=1 -timeout $(TEST_TIMEOUT) $(if $(SHORT),-short) $(TEST_ARGS)
+	cd $(CONSOLE_TEST) && $(TEST) console . -vet=off -count=1 -timeout $(TEST_TIMEOUT) $(if $(SHORT),-short) $(TEST_ARGS)
 
 .PHONY: console-shots
 console-shots: ## take the pictures of the console for README and docs/console.md anew (three minutes)

@@ -45,21 +45,20 @@ func (l *language) args(kind string) []string {
 // other is a driver that is not in the table.
 var other = flag.String("driver", "", "play against this command, which gets client or worker as its last argument, alone")
 
-// languages is the table of drivers. With -short it has the Go driver alone, because the others need
-// what their languages need.
+// languages is the table of drivers.
 func languages() []*language {
 	if *other != "" {
 		return []*language{{name: "other", command: strings.Fields(*other)}}
 	}
-	table := []*language{{name: "go", command: []string{goDriver}}}
-	if testing.Short() {
-		return table
+	return []*language{
+		{name: "go", command: []string{goDriver}},
+		{
+			name:    "python",
+			command: []string{"/usr/bin/python3", "sdk/python/conformance_driver.py"},
+			env:     []string{"PYTHONPATH=sdk/python/src"},
+		},
+		{name: "typescript", command: []string{"node", tsDriver}},
 	}
-	return append(table, &language{
-		name:    "python",
-		command: []string{"/usr/bin/python3", "sdk/python/conformance_driver.py"},
-		env:     []string{"PYTHONPATH=sdk/python/src"},
-	}, &language{name: "typescript", command: []string{"node", tsDriver}})
 }
 
 func TestMain(m *testing.M) {
@@ -79,7 +78,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// prepare builds the drivers in Go and, unless only that one is played, in TypeScript.
+// prepare builds the drivers in Go and TypeScript.
 func prepare() (err error) {
 	if root, err = filepath.Abs("../.."); err != nil {
 		return err
@@ -88,7 +87,7 @@ func prepare() (err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), buildLimit)
 	defer cancel()
 	err = build(ctx, ".", "build", "-buildvcs=false", "-o", goDriver, "./driver")
-	if err != nil || testing.Short() {
+	if err != nil {
 		return err
 	}
 	tsDriver = filepath.Join(root, ".dev", "conformance", "driver.mjs")
