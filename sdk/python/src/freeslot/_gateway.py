@@ -14,7 +14,7 @@ import ssl
 import time
 from collections import deque
 from dataclasses import dataclass
-from typing import Any, Callable, Coroutine
+from typing import TYPE_CHECKING, Any, Callable, Coroutine
 
 from . import _json
 from ._backoff import Backoff
@@ -34,6 +34,9 @@ from ._protocol import (
 )
 from ._socket import Closed, NotSent, Refused, Socket
 from ._version import __version__
+
+if TYPE_CHECKING:
+    from . import _node_frames as frames
 
 _log = logging.getLogger("freeslot.worker")
 
@@ -171,7 +174,7 @@ class _Call:
 class Link:
     """One connection to one gateway, from its welcome on."""
 
-    def __init__(self, gateway: Gateway, socket: Socket, url: str, token: str, welcome: dict[str, Any]) -> None:
+    def __init__(self, gateway: Gateway, socket: Socket, url: str, token: str, welcome: frames.WelcomeMessage) -> None:
         loop = asyncio.get_running_loop()
         self.gateway = gateway
         self.socket = socket
@@ -392,7 +395,7 @@ class Gateway:
         self,
         config: Config,
         epoch: str,
-        on_job: Callable[[dict[str, Any]], None],
+        on_job: Callable[[frames.Delivery], None],
         on_cancel: Callable[[str], None],
         on_sync: Callable[[], None],
     ) -> None:
@@ -519,7 +522,7 @@ class Gateway:
             link.places.give(1)
         return str(answer.get("outcome"))
 
-    async def spec(self, job_id: str) -> tuple[dict[str, Any], str]:
+    async def spec(self, job_id: str) -> tuple[frames.Job, str]:
         """Returns the job and its tenant. A large job comes by HTTP."""
         rest = f'"job_id":{_json.dumps(job_id)}'
         link = await self.link()
@@ -534,7 +537,8 @@ class Gateway:
         job = answer.get("job")
         if not isinstance(job, dict):
             raise Error("internal", f"the gateway's answer has no job {job_id}")
-        return job, str(answer.get("tenant", ""))
+        found: Any = job
+        return found, str(answer.get("tenant", ""))
 
     async def _post(self, link: Link, path: str, text: str) -> dict[str, Any]:
         """Sends a message beside the connection, and ends with the connection, whose session it belongs to."""
@@ -774,7 +778,7 @@ class Gateway:
             message = f"{field} is refused by {where}: {refusal.message}"
         return DialError(refusal.code, message, field, refusal.retry_after)
 
-    async def _hello(self, socket: Socket) -> dict[str, Any]:
+    async def _hello(self, socket: Socket) -> frames.WelcomeMessage:
         if socket.subprotocol != NODE_PROTOCOL:
             raise ValueError
         await socket.send(
@@ -794,7 +798,7 @@ class Gateway:
             raise from_answer(first)
         if first["type"] != "welcome" or first["protocol"] != NODE_PROTOCOL or first["heartbeat_limit_ms"] < 1:
             raise ValueError
-        welcome: dict[str, Any] = first
+        welcome: frames.WelcomeMessage = first
         return welcome
 
     def _start(self, link: Link) -> None:

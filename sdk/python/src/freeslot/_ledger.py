@@ -6,7 +6,7 @@ Nothing here does I/O or has a clock.
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import Any, Callable
+from typing import Any, Callable, Mapping
 
 # Reasons for which a handler is told to stop.
 CANCELLED = "cancelled"
@@ -34,11 +34,11 @@ class Attempt:
         "number", "phase", "progress_due", "queued", "seq", "slots", "stall", "tenant", "timer", "work",
     )  # fmt: skip
 
-    def __init__(self, name: str, job: dict[str, Any] | None, tenant: str) -> None:
+    def __init__(self, name: str, job: Mapping[str, Any] | None, tenant: str) -> None:
         self.id = name
         self.job_id, _, number = name.rpartition(":")
         self.number = int(number)
-        self.job = job  # None until it has come
+        self.job: Mapping[str, Any] | None = job  # None until it has come
         self.tenant = tenant
         self.phase = WAITING
         self.cause = ""  # why it was told to stop
@@ -78,7 +78,7 @@ class Ledger:
         self.closed = False
         self._cut_off = False
 
-    def offer(self, name: str, job: dict[str, Any] | None, tenant: str) -> Attempt | None:
+    def offer(self, name: str, job: Mapping[str, Any] | None, tenant: str) -> Attempt | None:
         """Takes in an attempt that the node owns. None if it is known already, and if there is no room."""
         if self.closed or name in self.held or name in self._ended:
             return None

@@ -14,7 +14,7 @@ import threading
 import time
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Any, Callable, Coroutine, Protocol
+from typing import TYPE_CHECKING, Any, Callable, Coroutine, Protocol
 
 from . import _json
 from ._backoff import Backoff
@@ -32,6 +32,9 @@ from ._ledger import (
 )
 from ._protocol import MAX_REPORTS
 from ._running import Outcome
+
+if TYPE_CHECKING:
+    from . import _node_frames as frames
 
 _log = logging.getLogger("freeslot.worker")
 
@@ -268,7 +271,7 @@ class Node:
 
     # Attempts.
 
-    def _job(self, delivery: dict[str, Any]) -> None:
+    def _job(self, delivery: frames.Delivery) -> None:
         """Starts an attempt that the node owns, unless it is known."""
         attempt = self.ledger.offer(delivery["attempt"], delivery.get("job"), str(delivery.get("tenant", "")))
         if attempt is None:
@@ -580,7 +583,7 @@ class Node:
         for name in beat.get("cancel") or ():  # before start: such an attempt must not run
             self.ledger.ask(name)
         for name in beat.get("start") or ():
-            self._job({"attempt": name})
+            self._job({"attempt": name, "tenant": ""})
         self.ledger.answered(number)
         if stopping:
             self._draining.set()

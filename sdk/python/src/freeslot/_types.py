@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
-from typing import Any, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Mapping, Sequence
 
 from . import _json
 from ._errors import Error, invalid
+
+if TYPE_CHECKING:
+    from . import _client_frames as frames
 
 _TERMINAL = frozenset(("succeeded", "failed", "cancelled", "expired", "dead"))
 
@@ -42,6 +45,9 @@ class Requirement:
     features: Sequence[str] = ()
 
 
+_NOTHING = Requirement()
+
+
 @dataclass(frozen=True)
 class Job:
     """A job to submit. Only ``service`` is required; docs/protocol.md explains the fields.
@@ -51,7 +57,7 @@ class Job:
 
     service: str
     payload: Any = None
-    requirement: Requirement = Requirement()
+    requirement: Requirement = _NOTHING
     affinity_key: str = ""
     slots: int = 0
     priority: int = 0
@@ -66,9 +72,8 @@ class Job:
     traceparent: str = ""
 
 
-_JOB_FIELDS = {f.name for f in fields(Job)}
 _REQUIREMENT_FIELDS = {f.name for f in fields(Requirement)}
-_NUMBERS = {name for name in _JOB_FIELDS if isinstance(getattr(Job, name, None), int)}
+_SIMPLE = [(f.name, type(f.default)) for f in fields(Job) if isinstance(f.default, (int, str))]
 
 
 def make_job(job: Job | str, payload: Any, options: dict[str, Any]) -> Job:
@@ -128,13 +133,15 @@ def _rule(path: str, rule: Any) -> dict[str, Any]:
 
 def encode_job(path: str, job: Job, max_payload_bytes: int) -> str:
     """Encodes a job. A value of a wrong type would make the replica refuse a whole batch."""
-    out: dict[str, Any] = {}
-    for name in _JOB_FIELDS - {"payload", "requirement"}:
-        value = _plain(f"{path}.{name}", getattr(job, name), int if name in _NUMBERS else str)
-        if value or name == "service":
+    out: dict[str, Any] = {"service": _plain(f"{path}.service", job.service, str)}
+    for name, kind in _SIMPLE:
+        value = getattr(job, name)
+        if type(value) is not kind:
+            value = _plain(f"{path}.{name}", value, kind)
+        if value:
             out[name] = value
-    if requirement := _requirement(f"{path}.requirement", job.requirement):
-        out["requirement"] = requirement
+    if job.requirement is not _NOTHING and (needs := _requirement(f"{path}.requirement", job.requirement)):
+        out["requirement"] = needs
     text = _json.dumps(out)
     if job.payload is None:
         return text
@@ -186,7 +193,7 @@ class JobStatus:
 
     __slots__ = ("raw",)
 
-    def __init__(self, raw: Mapping[str, Any]) -> None:
+    def __init__(self, raw: frames.JobStatus) -> None:
         self.raw = raw
 
     def __repr__(self) -> str:

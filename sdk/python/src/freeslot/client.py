@@ -20,7 +20,7 @@ import logging
 import random
 import ssl
 from types import TracebackType
-from typing import Any, AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterable, Sequence
 
 from . import _json
 from ._backoff import Backoff
@@ -28,6 +28,9 @@ from ._errors import ClosedError, Error, JobError, from_answer, invalid
 from ._protocol import CLIENT_PROTOCOL, client_urls, host_of, reason_of, refusal_of
 from ._socket import Closed, NotSent, Refused, Socket
 from ._types import Assignment, Job, JobStatus, Progress, encode_job, make_job
+
+if TYPE_CHECKING:
+    from . import _client_frames as frames
 
 _log = logging.getLogger("freeslot.client")
 
@@ -170,14 +173,14 @@ class _Call:
 class _Connection:
     """One connection to one replica."""
 
-    def __init__(self, client: Client, socket: Socket, url: int, first: list[dict[str, Any]]) -> None:
+    def __init__(self, client: Client, socket: Socket, url: int, first: list[Any]) -> None:
         loop = asyncio.get_running_loop()
         self.client = client
         self.socket = socket
         self.url = url
         self.host = host_of(client._urls[url])
-        self.welcome = first[0]
-        self.early = first[1:]  # messages that came with the welcome
+        self.welcome: frames.WelcomeMessage = first[0]
+        self.early: list[frames.ReplicaMessage] = first[1:]  # messages that came with the welcome
         self.since = loop.time()
         self.pending: dict[str, _Call] = {}
         self.leaving = False  # the replica sent goaway
@@ -187,10 +190,6 @@ class _Connection:
         self.ended = asyncio.Event()
         self.orphans = asyncio.Event()  # set if there may be jobs to take over
         self.writing = asyncio.Lock()
-
-    def limit(self, name: str) -> int:
-        value = self.welcome.get(name, 0)
-        return value if isinstance(value, int) else 0
 
     def begin(self, call: _Call) -> str:
         self.client._last_id += 1
@@ -273,38 +272,36 @@ class _Connection:
 
     # Messages. Unknown types and answers without a call are ignored.
 
-    def receive(self, m: dict[str, Any]) -> None:
+    def receive(self, m: frames.ReplicaMessage) -> None:
         jobs = self.client._jobs
-        match m["type"]:
-            case "accepted":
-                self._accepted(m)
-            case "assigned":
-                if handle := jobs.get(m["job_id"]):
-                    handle._assign(m.get("node"), m.get("attempt"))
-            case "progress":
-                if handle := jobs.get(m["job_id"]):
-                    handle._report(Progress.read(m))
-            case "result":
-                status = JobStatus(m["job"])
-                if handle := jobs.get(status.job_id):
-                    self.client._finish(handle, status, None)
-            case "status":
-                self._status(m)
-            case "error":
-                self._failed(m)
-            case "detached":
-                # The job went to another client, unless this one took it to another connection.
-                handle = jobs.get(m["job_id"])
-                if handle is not None and handle._connection is self:
-                    gone = Error("unavailable", "another client attached to the job and gets its result")
-                    self.client._finish(handle, None, gone)
-            case "goaway":
-                if not self.leaving:
-                    self.leaving = True
-                    self.client._unuse(self)
-                    self.news.set()
+        if m["type"] == "accepted":
+            self._accepted(m)
+        elif m["type"] == "assigned":
+            if handle := jobs.get(m["job_id"]):
+                handle._assign(m["node"], m["attempt"])
+        elif m["type"] == "progress":
+            if handle := jobs.get(m["job_id"]):
+                handle._report(Progress.read(m))
+        elif m["type"] == "result":
+            status = JobStatus(m["job"])
+            if handle := jobs.get(status.job_id):
+                self.client._finish(handle, status, None)
+        elif m["type"] == "status":
+            self._status(m)
+        elif m["type"] == "error":
+            self._failed(m)
+        elif m["type"] == "detached":
+            # The job went to another client, unless this one took it to another connection.
+            detached = jobs.get(m["job_id"])
+            if detached is not None and detached._connection is self:
+                gone = Error("unavailable", "another client attached to the job and gets its result")
+                self.client._finish(detached, None, gone)
+        elif m["type"] == "goaway" and not self.leaving:
+            self.leaving = True
+            self.client._unuse(self)
+            self.news.set()
 
-    def _accepted(self, m: dict[str, Any]) -> None:
+    def _accepted(self, m: frames.AcceptedMessage) -> None:
         call = self.pending.get(m["id"])
         index = m.get("index", 0)
         if call is None or not call.open(index):
@@ -318,18 +315,18 @@ class _Connection:
         if call.answer(index, handle):
             self._answered(m["id"], call)
 
-    def _failed(self, m: dict[str, Any]) -> None:
+    def _failed(self, m: frames.ErrorMessage) -> None:
         call = self.pending.get(m.get("id", ""))
         if call is None:
             return
         error = from_answer(m)
-        if not call.submitted or "index" not in m:
+        if not call.submitted or "index" not in m:  # about the whole frame
             call.fail(error)
             self._answered(m["id"], call)
         elif call.answer(m["index"], error):
             self._answered(m["id"], call)
 
-    def _status(self, m: dict[str, Any]) -> None:
+    def _status(self, m: frames.StatusMessage) -> None:
         """Takes the answer to a cancel or an attach. The next message can be the job's result."""
         call = self.pending.get(m["id"])
         if call is None or call.submitted:
@@ -648,7 +645,7 @@ class Client:
         """
         made = make_job(job, payload, options)
         connection = await self._connected()
-        text = encode_job("job", made, connection.limit("max_payload_bytes"))
+        text = encode_job("job", made, connection.welcome["max_payload_bytes"])
         call = await self._do(
             lambda: _Call(jobs=1), lambda request: f'{{"type":"submit","id":"{request}","job":{text}}}'
         )
@@ -728,7 +725,7 @@ class Client:
         return call.handle
 
 
-async def _welcome(socket: Socket) -> list[dict[str, Any]]:
+async def _welcome(socket: Socket) -> list[Any]:
     """Returns the messages of the first frame. The first one is the welcome."""
     frame = _json.loads(await socket.recv())
     first: Sequence[Any] = frame if isinstance(frame, list) else [frame]
@@ -736,20 +733,21 @@ async def _welcome(socket: Socket) -> list[dict[str, Any]]:
         raise ValueError(f"this is no replica that speaks {CLIENT_PROTOCOL}")
     if first[0].get("type") != "welcome" or first[0].get("protocol") != CLIENT_PROTOCOL:
         raise ValueError(f"this is no replica that speaks {CLIENT_PROTOCOL}")
-    return list(first)
+    limits = {name: first[0].get(name, 0) for name in ("max_payload_bytes", "max_batch", "max_frame_bytes")}
+    return [{**first[0], **limits}, *first[1:]]
 
 
 def _split(
     jobs: list[Job], results: list[Handle | Error], connection: _Connection
 ) -> list[list[tuple[int, str]]]:
     """Makes frames of the jobs that can be sent, and puts the errors of the others into results."""
-    most, most_bytes = connection.limit("max_batch"), connection.limit("max_frame_bytes")
+    most, most_bytes = connection.welcome["max_batch"], connection.welcome["max_frame_bytes"]
     parts: list[list[tuple[int, str]]] = []
     part: list[tuple[int, str]] = []
     size = 128  # of the frame itself
     for i, job in enumerate(jobs):
         try:
-            text = encode_job(f"jobs[{i}]", job, connection.limit("max_payload_bytes"))
+            text = encode_job(f"jobs[{i}]", job, connection.welcome["max_payload_bytes"])
         except Error as err:
             results[i] = err
             continue
