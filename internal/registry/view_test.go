@@ -408,7 +408,7 @@ func (j *journey) equal(l *List) {
 // Redis' record, with a reason, and what Redis has lost is gone after the limit.
 func TestViewTwin(t *testing.T) {
 	t.Parallel()
-	seeds := 2000
+	seeds := 600
 	if testing.Short() {
 		seeds = 200
 	}

@@ -30,6 +30,7 @@ const (
 	bannedList = "banned"
 	countries  = 3      // missing, DE, FR
 	mostKept   = 50_000 // decisions of a worker, besides those during a fault
+	rest       = time.Millisecond
 )
 
 // banned reports whether an id is in the list that nothing changes.
@@ -259,11 +260,13 @@ func TestChainOracle(t *testing.T) {
 					maps.Copy(seen[i], versions)
 					decisions[i] = append(append(decisions[i], mine...), rare...)
 				}()
+				pace := time.NewTicker(rest) // other tests want the processor, too
+				defer pace.Stop()
 				for {
 					select {
 					case <-done:
 						return
-					default:
+					case <-pace.C:
 					}
 					a := decision{id: random.IntN(all), country: random.IntN(countries), begin: time.Now()}
 					s := namelist.Subject{Key: name(a.id)}
