@@ -256,7 +256,7 @@ sdk-typescript-build:
 
 .PHONY: sdk-typescript-test
 sdk-typescript-test: build sdk-typescript-build ## the TypeScript SDK in sdk/typescript: types, style, and its tests with real programs and Chromium
-	@scripts/deps.sh redis chromium
+	@scripts/deps.sh redis chromium espeak
 	cd $(SDK_TYPESCRIPT) && npm rebuild --silent node && npm run --silent check && npm test
 
 .PHONY: sdk-test

@@ -48,7 +48,7 @@ export class Chromium {
 
   async #stop(): Promise<void> {
     const ended = new Promise((done) => this.#child.once("exit", done));
-    this.#child.kill("SIGKILL");
+    void this.call("Browser.close"); // kill would leave its children, which write to the profile
     await ended;
     rmSync(this.#profile, { recursive: true, force: true, maxRetries: 10 });
   }

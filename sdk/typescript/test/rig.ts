@@ -125,18 +125,15 @@ export class System {
       await Promise.all(this.#started.map((replica) => replica.kill()));
     });
     const hash = (token: string) => createHash("sha256").update(token).digest("hex");
-    const file = (name: string, text: string) => {
-      const path = join(folder, `${this.#name}-${name}`);
-      writeFileSync(path, text, { mode: 0o600 });
-      return path;
-    };
     this.#config = {
-      tokens_file: file(
+      tokens_file: this.file(
         "tokens",
         `- {name: test, role: client, tenant: acme, sha256: ${hash(this.token)}}\n` +
           `- {name: rig, role: operator, tenant: ops, sha256: ${hash(this.#operator)}}\n`,
       ),
-      gateway: { tokens_file: file("nodes", `- {name: fleet, nodes: ["gpu-*"], sha256: ${hash(this.nodeToken)}}\n`) },
+      gateway: {
+        tokens_file: this.file("nodes", `- {name: fleet, nodes: ["gpu-*"], sha256: ${hash(this.nodeToken)}}\n`),
+      },
       ...config,
     };
   }
@@ -215,17 +212,34 @@ export class System {
     return worker;
   }
 
+  /** Ends something before the replicas. */
+  atEnd(end: () => Promise<void>): void {
+    this.#ends.push(end);
+  }
+
+  /** Writes a file that only this system uses. */
+  file(name: string, text: string): string {
+    const path = join(folder, `${this.#name}-${name}`);
+    writeFileSync(path, text, { mode: 0o600 });
+    return path;
+  }
+
   /** Starts a worker, and waits until all replicas know its node. */
   async start(worker: Worker, node = "gpu-7"): Promise<void> {
     await worker.start();
+    await this.seen(node);
+  }
+
+  /** Waits until all replicas know a node. */
+  async seen(node: string): Promise<void> {
     for (const { address, child } of this.#started) {
       if (child.exitCode !== null || child.signalCode !== null) continue;
       await eventually(async () => {
         const headers = { Authorization: `Bearer ${this.#operator}` };
         const answer = await fetch(`http://${address}/v1/nodes/${node}`, { headers });
-        const seen = await answer.text();
-        if (!answer.ok || JSON.parse(seen).status !== "online")
-          throw new Error(`${address} does not see ${node}: ${seen}`);
+        const said = await answer.text();
+        if (!answer.ok || JSON.parse(said).status !== "online")
+          throw new Error(`${address} does not see ${node}: ${said}`);
       });
     }
   }

@@ -334,7 +334,7 @@ export class Gateway implements LinkOwner {
         return link;
       } catch (err) {
         if (this.#life.signal.aborted) return undefined;
-        this.options.log("gateway.connect_failed", { gateway: to.host, error: err });
+        if (codeOf(err) !== codeOf(why)) this.options.log("gateway.connect_failed", { gateway: to.host, error: err });
         why = err;
       }
     }
@@ -523,6 +523,10 @@ export class Gateway implements LinkOwner {
         : coded.message;
     return new ConnectError(coded.code, `${where}: ${said}`, { field: "gateway", retryAfterMs: coded.retryAfterMs });
   }
+}
+
+function codeOf(err: unknown): Code | undefined {
+  return err instanceof FreeslotError ? err.code : undefined;
 }
 
 function bodyError(text: string): FreeslotError | undefined {
