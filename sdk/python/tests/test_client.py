@@ -301,6 +301,7 @@ def test_a_client_for_threads(system: System, replica: Replica) -> None:
                     assert progress.value == 1
                     loop.call_soon_threadsafe(hold.released.set)
                 assert handle.result() == "done"
+                assert handle.assigned() == handle.assignment and handle.done
                 outcomes = client.batch([Job("s.echo", 1), Job("no such name")])
                 assert isinstance(outcomes[1], Error)
                 with pytest.raises(JobError) as dead:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from importlib.util import find_spec
 from typing import Any, Callable
 
 _log = logging.getLogger("freeslot.worker")
@@ -25,6 +26,27 @@ class Figures:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
+        if find_spec("psutil") or find_spec("pynvml"):
+            self._thread = threading.Thread(target=self._run, name="freeslot-figures", daemon=True)
+            self._thread.start()
+
+    def stop(self) -> None:
+        self._ended.set()
+        if self._thread is not None:
+            self._thread.join(1)
+
+    def latest(self) -> tuple[dict[str, dict[str, Any]], dict[str, float]]:
+        """Returns the figures by type, and by type the time (monotonic) at which they were taken."""
+        with self._lock:
+            return dict(self._latest), dict(self._taken)
+
+    def _run(self) -> None:
+        self.open()
+        while not self._ended.wait(_INTERVAL if self._taken else 0.1):
+            self.collect()
+
+    def open(self) -> None:
+        """Loads what is installed."""
         try:
             import psutil
 
@@ -41,23 +63,6 @@ class Figures:
             pass
         except Exception as err:  # NVMLError: no driver
             _log.info("no figures of graphics processors: %s", err)
-        if self._collectors:
-            self._thread = threading.Thread(target=self._run, name="freeslot-figures", daemon=True)
-            self._thread.start()
-
-    def stop(self) -> None:
-        self._ended.set()
-        if self._thread is not None:
-            self._thread.join(1)
-
-    def latest(self) -> tuple[dict[str, dict[str, Any]], dict[str, float]]:
-        """Returns the figures by type, and by type the time (monotonic) at which they were taken."""
-        with self._lock:
-            return dict(self._latest), dict(self._taken)
-
-    def _run(self) -> None:
-        while not self._ended.wait(_INTERVAL if self._taken else 0.1):
-            self.collect()
 
     def collect(self) -> None:
         for kind, collector in self._collectors.items():

@@ -445,6 +445,10 @@ class Gateway:
         self._end(Error("closed", "the worker has stopped"))
         if self.current is not None:
             self.current.leave()
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=CALL_TIMEOUT)
+        if self.current is not None:  # it reads nothing any more
+            self.current.socket.cut()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
@@ -764,12 +768,14 @@ class Gateway:
             raise self._refused(where, refusal) from None
         except Error as err:
             raise self._refused(where, err) from None
+        except ssl.SSLCertVerificationError as err:  # also a ValueError
+            failed = _unusable(where, reason_of(err), False)
+            failed.untrusted = True
+            raise failed from err
         except (ValueError, TypeError, KeyError, AttributeError):
             raise _unusable(where, f"this is no gateway that speaks {NODE_PROTOCOL}", True) from None
         except Exception as err:
-            failed = _unusable(where, reason_of(err), False)
-            failed.untrusted = isinstance(err, ssl.SSLCertVerificationError)
-            raise failed from err
+            raise _unusable(where, reason_of(err), False) from err
 
     def _refused(self, where: str, refusal: Error) -> DialError:
         field, message = "gateway", f"{where}: {refusal.message}"

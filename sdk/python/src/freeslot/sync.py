@@ -55,6 +55,10 @@ class SyncHandle:
     def done(self) -> bool:
         return self._handle.done
 
+    def assigned(self, timeout: float | None = None) -> Assignment | None:
+        """Waits until the job has a node, or has ended without one (None)."""
+        return self._client._call(self._handle.assigned(), timeout)
+
     def wait(self, timeout: float | None = None) -> JobStatus:
         """Waits for the job's end, whatever that is."""
         return self._client._call(self._handle.wait(), timeout)
