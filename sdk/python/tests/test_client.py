@@ -9,7 +9,18 @@ from typing import Any
 import pytest
 from rig import Replica, System, aeventually, working
 
-from freeslot import Client, ClosedError, Error, Handle, Job, JobError, LabelRule, Requirement, RetryableError, RunningJob
+from freeslot import (
+    Client,
+    ClosedError,
+    Error,
+    FinalError,
+    Handle,
+    Job,
+    JobError,
+    LabelRule,
+    Requirement,
+    RunningJob,
+)
 from freeslot.sync import SyncClient
 
 
@@ -288,8 +299,8 @@ def test_a_client_for_threads(system: System, replica: Replica) -> None:
             await job.progress(1)
             return await hold(job)
 
-        async def flaky(job: RunningJob) -> None:
-            raise RetryableError("busy", "try later", delay=0)
+        async def fails(job: RunningJob) -> None:
+            raise FinalError("no_voice", "there is no voice")
 
         def use() -> None:
             with SyncClient(replica.url) as client:
@@ -304,9 +315,9 @@ def test_a_client_for_threads(system: System, replica: Replica) -> None:
                 assert handle.assigned() == handle.assignment and handle.done
                 outcomes = client.batch([Job("s.echo", 1), Job("no such name")])
                 assert isinstance(outcomes[1], Error)
-                with pytest.raises(JobError) as dead:
-                    client.run("s.flaky", max_attempts=2)
-                assert (dead.value.status.state, dead.value.status.failures, dead.value.code) == ("dead", 2, "busy")
+                with pytest.raises(JobError) as failed:
+                    client.run("s.fails")
+                assert (failed.value.status.state, failed.value.code) == ("failed", "no_voice")
                 assert client.attach(handle.job_id).wait().succeeded
                 assert client.cancel(handle.job_id).state == "succeeded"
                 fork(client)
@@ -314,7 +325,7 @@ def test_a_client_for_threads(system: System, replica: Replica) -> None:
                 client.run("s.echo")
 
         loop = asyncio.get_running_loop()
-        services = {"s.echo": echo, "s.talks": talks, "s.flaky": flaky}
+        services = {"s.echo": echo, "s.talks": talks, "s.fails": fails}
         async with working(system, services, slots=4):
             await asyncio.to_thread(use)
 
