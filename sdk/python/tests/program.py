@@ -54,6 +54,17 @@ async def until(job: RunningJob) -> str:
     return "done"
 
 
+@worker.service("stubborn")
+async def stubborn(job: RunningJob) -> None:
+    """Ignores that it is stopped."""
+    await job.progress("begun")
+    while True:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            Path(job.payload).touch()
+
+
 @worker.service("process", process=True)
 def process(job: RunningJob) -> Any:
     job.progress(os.getpid())

@@ -304,6 +304,28 @@ def test_signals_drain_a_program(system: System, replica: Replica, tmp_path: Pat
     asyncio.run(main())
 
 
+def test_a_third_signal_ends_the_process(system: System, replica: Replica, tmp_path: Path) -> None:
+    async def main() -> None:
+        process = program(system, "stubborn")
+        try:
+            async with Client(replica.url) as client:
+                await aeventually(lambda: replica.has("stubborn"))
+                handle = await client.submit("stubborn", str(tmp_path / "told"))
+                async for _ in handle.progress():
+                    break
+                process.send(signal.SIGTERM)
+                await aeventually(lambda: replica.nodes()["stubborn"]["status"] == "draining")
+                process.send(signal.SIGTERM)
+                await aeventually((tmp_path / "told").exists)
+                process.send(signal.SIGTERM)
+                assert await asyncio.to_thread(process.popen.wait) == 1
+                await client.cancel(handle.job_id)
+        finally:
+            process.end()
+
+    asyncio.run(main())
+
+
 def test_a_busy_handler_does_not_lose_the_node(own: System, tmp_path: Path) -> None:
     """Busy in Python code in the worker's process, and in C in a process of its own."""
 

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import os
 import re
 import signal
 import ssl
@@ -175,7 +176,10 @@ class Worker:
             known.extend(tag for tag in tags if tag not in known)
 
     def run(self) -> None:
-        """Runs the worker until SIGTERM or SIGINT, and stops it in order. A second signal interrupts the jobs.
+        """Runs the worker until SIGTERM or SIGINT, and stops it in order.
+
+        A second signal interrupts the jobs. A third one ends the process at once, for handlers that
+        do not heed that.
 
         Raises Error if the gateway refuses the node, SupersededError if another process takes it.
         """
@@ -183,10 +187,15 @@ class Worker:
         async def main() -> None:
             loop = asyncio.get_running_loop()
             for number in (signal.SIGTERM, signal.SIGINT):
-                loop.add_signal_handler(number, lambda: self.stop(hurry=self._stopping != ""))
+                loop.add_signal_handler(number, self._signalled)
             await self.serve()
 
         asyncio.run(main())
+
+    def _signalled(self) -> None:
+        if self._stopping == "hurry":
+            os._exit(1)
+        self.stop(hurry=self._stopping != "")
 
     async def serve(self) -> None:
         """Runs the worker until stop, or until its task is cancelled, which interrupts the jobs."""
