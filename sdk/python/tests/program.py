@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import multiprocessing
 import os
 import signal
 import sys
@@ -20,6 +21,7 @@ worker = Worker(
     slots=int(rest[0]) if rest else 4,
     heartbeat_interval=0.5,
     stop_timeout=60,
+    interrupt_grace=0.2,
 )
 
 
@@ -80,6 +82,11 @@ def process(job: RunningJob) -> Any:
         case "wait":
             job.wait_cancelled()
             raise RuntimeError(job.cause)
+        case "children":
+            child = multiprocessing.get_context("spawn").Process(target=os.getpid)
+            child.start()
+            child.join()
+            return child.exitcode
         case "hang":
             while True:
                 time.sleep(60)

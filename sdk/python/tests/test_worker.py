@@ -363,6 +363,7 @@ def test_processes(system: System, replica: Replica) -> None:
             async with Client(replica.url) as client:
                 await aeventually(lambda: replica.has("processes"))
                 assert await client.run("process", {"a": 1}) == {"a": 1}
+                assert await client.run("process", "children") == 0
                 for payload, code, message in (
                     ("raise", "handler_error", "ValueError: in the process"),
                     ("object", "handler_error", "the handler's result cannot be encoded as JSON"),
@@ -385,6 +386,27 @@ def test_processes(system: System, replica: Replica) -> None:
                     break
                 process.end(signal.SIGKILL)
                 await aeventually(lambda: not Path(f"/proc/{pid}").exists())
+        finally:
+            process.end()
+
+    asyncio.run(main())
+
+
+def test_a_process_that_hangs_does_not_keep_its_worker(system: System, replica: Replica) -> None:
+    async def main() -> None:
+        process = program(system, "hanging")
+        try:
+            async with Client(replica.url) as client:
+                await aeventually(lambda: replica.has("hanging"))
+                hangs = await client.submit("process", "hang", max_attempts=1)
+                async for _ in hangs.progress():
+                    break
+                process.send(signal.SIGTERM)
+                await aeventually(lambda: replica.nodes()["hanging"]["status"] == "draining")
+                process.send(signal.SIGTERM)
+                assert await asyncio.to_thread(process.popen.wait) == 0
+                await client.cancel(hangs.job_id)
+                assert (await hangs).state == "cancelled", "the job was handed back, and waits for another node"
         finally:
             process.end()
 

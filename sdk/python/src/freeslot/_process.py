@@ -26,7 +26,7 @@ class _Child:
 
     def __init__(self) -> None:
         self.pipe, theirs = _context.Pipe()
-        self.process = _context.Process(target=_serve, args=(theirs,), name="freeslot-handler", daemon=True)
+        self.process = _context.Process(target=_serve, args=(theirs,), name="freeslot-handler")
         self.process.start()
         theirs.close()
 
@@ -41,37 +41,60 @@ class _Child:
 
 
 class Processes:
-    """The children of a worker. No more exist than jobs have run at the same time."""
+    """The children of a worker. No more exist than jobs have run at the same time.
+
+    They are no daemons in the sense of multiprocessing, which may have no children themselves.
+    """
 
     def __init__(self, max_result_bytes: int) -> None:
         self._max_result_bytes = max_result_bytes
         self._lock = threading.Lock()
         self._idle: list[_Child] = []
+        self._busy: set[_Child] = set()
         self._closed = False
 
     def prepare(self, job: RunningJob, handler: Callable[[RunningJob], Any]) -> Run:
         return Run(self, job, handler)
 
     def take(self) -> _Child:
+        """Returns a child for one job. Raises OSError if none can be started."""
         with self._lock:
             while self._idle:
                 child = self._idle.pop()
                 if child.process.is_alive():
+                    self._busy.add(child)
                     return child
                 child.end()
-        return _Child()
+        child = _Child()
+        with self._lock:
+            if not self._closed:
+                self._busy.add(child)
+                return child
+        child.end()
+        raise OSError("the worker has ended")
 
     def give(self, child: _Child) -> None:
+        """Takes a child back whose job has ended."""
         with self._lock:
+            self._busy.discard(child)
             if not self._closed:
                 self._idle.append(child)
                 return
         child.end()
 
+    def drop(self, child: _Child) -> int:
+        """Ends a child that has died, or will not be used again, and returns its exit code."""
+        with self._lock:
+            self._busy.discard(child)
+        return child.end()
+
     def close(self) -> None:
+        """Ends all children; the jobs of busy ones go on elsewhere."""
         with self._lock:
             self._closed = True
             idle, self._idle = self._idle, []
+            for child in self._busy:  # their threads end them
+                child.process.kill()
         for child in idle:
             child.end()
 
@@ -126,7 +149,7 @@ class Run:
         with self._lock:
             self._child = None
         child.process.join(1)
-        code = child.end()
+        code = self._processes.drop(child)
         if code < 0:
             return Outcome(code="signalled", message=f"signal {-code} ended the handler's process", retryable=True)
         return Outcome(code=f"exit_{code}", message=f"the handler's process ended with {code}", retryable=code == 75)
