@@ -34,6 +34,7 @@ BENCH_CORE_ARGS ?=
 BENCH_LOCKS_ARGS ?=
 BENCH_REGISTRY_ARGS ?=
 BENCH_LISTS_ARGS ?=
+BENCH_SDK_ARGS ?=
 BENCH_SIM_ARGS ?=
 BENCH_PEERS_ARGS ?=
 BENCH_GATE_ARGS ?=
@@ -59,7 +60,7 @@ TEST := GO='$(GO)' $(CURDIR)/scripts/test.sh
 help: ## list the targets
 	@echo "freeslot: make TARGET [VARIABLE=value]"; echo
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
-	@echo; echo "  variables: RUN_ARGS, DEMO_ARGS, TEST_ARGS, FUZZTIME, BENCH, BENCH_COUNT, BENCH_ARGS, BENCH_E2E_ARGS, BENCH_CORE_ARGS, BENCH_LOCKS_ARGS, BENCH_LISTS_ARGS, BENCH_SIM_ARGS, BENCH_PEERS_ARGS, BENCH_GATE_ARGS, BASE,"
+	@echo; echo "  variables: RUN_ARGS, DEMO_ARGS, TEST_ARGS, FUZZTIME, BENCH, BENCH_COUNT, BENCH_ARGS, BENCH_E2E_ARGS, BENCH_CORE_ARGS, BENCH_LOCKS_ARGS, BENCH_LISTS_ARGS, BENCH_SDK_ARGS, BENCH_SIM_ARGS, BENCH_PEERS_ARGS, BENCH_GATE_ARGS, BASE,"
 	@echo "    SEED, DURATION and SHORT=1 for faults, BASE and SEED for upgrade-test, DURATION for soak"
 
 .PHONY: run
@@ -161,9 +162,9 @@ race-modules:
 	$(GO) test -C bench -vet=off -short -timeout $(TEST_TIMEOUT) $(TEST_ARGS) ./...
 
 .PHONY: bench-once
-bench-once: deps-redis ## each benchmark once, and those of core and the console, to see that they still work (not part of CI)
+bench-once: deps-redis ## each benchmark once, and those of core, the SDKs and the console, to see that they still work (not part of CI)
 	@mkdir -p .dev
-	$(GO) test -C bench -vet=off -timeout $(TEST_TIMEOUT) ./core ./console
+	$(GO) test -C bench -vet=off -timeout $(TEST_TIMEOUT) ./core ./sdk ./console
 	packages="$$(grep -rl --exclude-dir=.dev --include='*_test.go' '^func Benchmark' . | xargs dirname | sort -u)"; \
 	$(GO) test -timeout $(TEST_TIMEOUT) -vet=off -run '^$$' -bench . -benchtime 1x $$packages >.dev/benchmarks.log || { cat .dev/benchmarks.log >&2; exit 1; }
 
@@ -335,13 +336,14 @@ soak: deps-redis ## a steady load for an hour (DURATION=3m): memory and goroutin
 BENCH_SHORT := ./internal/selection ./internal/events ./internal/wire ./internal/dispatch
 # The load tools run in the folder bench: name a FILE by its full path. A short run writes into .dev/bench.
 .PHONY: bench
-bench: deps-bench ## everything, short: beside peers, core, locks, registry, lists, console, micro-benchmarks of the hot paths, into .dev/bench
+bench: deps-bench ## everything, short: beside peers, core, locks, registry, lists, SDKs, console, micro-benchmarks of the hot paths, into .dev/bench
 	@mkdir -p .dev/bench
 	$(GO) run -C bench ./peers/run -short $(BENCH_PEERS_ARGS)
 	$(GO) run -C bench ./core -short $(BENCH_CORE_ARGS)
 	$(GO) run -C bench ./locks -short $(BENCH_LOCKS_ARGS)
 	$(GO) run -C bench ./registry -short $(BENCH_REGISTRY_ARGS)
 	$(GO) run -C bench ./lists -short $(BENCH_LISTS_ARGS)
+	$(GO) run -C bench ./sdk -short $(BENCH_SDK_ARGS)
 	$(GO) run -C bench ./console -short $(BENCH_CONSOLE_ARGS)
 	@$(MAKE) bench-micro BENCH_ARGS='-benchmem -benchtime 20x' BENCH_PACKAGES='$(BENCH_SHORT)' | tee .dev/bench/micro.txt
 
@@ -354,6 +356,7 @@ bench-full: deps-bench ## everything, long, into bench/RESULTS.md (hours, quiet 
 	$(GO) run -C bench ./locks $(BENCH_LOCKS_ARGS)
 	$(GO) run -C bench ./registry $(BENCH_REGISTRY_ARGS)
 	$(GO) run -C bench ./lists -huge $(BENCH_LISTS_ARGS)
+	$(GO) run -C bench ./sdk $(BENCH_SDK_ARGS)
 	$(GO) run -C bench ./console $(BENCH_CONSOLE_ARGS)
 	@$(MAKE) bench-micro BENCH_COUNT=10 | tee .dev/bench/micro.txt
 
@@ -368,7 +371,7 @@ bench-fleet: deps-redis ## fleets of 2 to 1,000 nodes beside asynq and NATS JetS
 # What cannot be installed is left out, and the report says so.
 .PHONY: deps-bench
 deps-bench: deps-redis
-	@scripts/deps.sh node postgres || echo "make bench: going on without the peers that need them" >&2
+	@scripts/deps.sh node postgres python celery || echo "make bench: going on without the peers that need them" >&2
 
 .PHONY: bench-micro
 bench-micro: deps-redis ## micro-benchmarks (BENCH=pattern, BENCH_COUNT=10 for benchstat)
@@ -402,6 +405,11 @@ bench-registry: deps-redis ## the registry beside etcd and patterns on Redis, in
 .PHONY: bench-lists
 bench-lists: deps-redis ## lists of 10 million ids beside a hash, a set, Bloom filters and maps, into bench/RESULTS.md (BENCH_LISTS_ARGS='-parts ask,check')
 	$(GO) run -C bench ./lists $(BENCH_LISTS_ARGS)
+
+.PHONY: bench-sdk
+bench-sdk: deps-redis ## the Python and TypeScript SDKs beside Go's, Celery and BullMQ, into bench/RESULTS.md (BENCH_SDK_ARGS='-parts worker,client')
+	@scripts/deps.sh node python celery || echo "make bench-sdk: going on without the parts that need them" >&2
+	$(GO) run -C bench ./sdk $(BENCH_SDK_ARGS)
 
 .PHONY: bench-console
 bench-console: deps-redis ## the console in Chromium and what viewers cost, into bench/RESULTS.md; fails if a target is missed (BENCH_CONSOLE_ARGS='-parts load')

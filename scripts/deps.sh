@@ -2,7 +2,7 @@
 # Installs missing tools with which freeslot is built, run and tested, by apt-get.
 #
 #   scripts/deps.sh NAME...      NAME is redis, cc, node, docker, compose, caddy, espeak, sox, postgres,
-#                                prometheus, python or chromium
+#                                prometheus, python, celery or chromium
 #
 # It does not touch installed tools. It needs root or sudo. Without either, or without apt-get, it prints what to
 # run and exits 1. It starts no service: the tests start Redis and dockerd themselves.
@@ -66,7 +66,8 @@ missing() {
 		/usr/bin/python3 -c 'import hatchling, mypy, psutil, pytest, websockets' 2>/dev/null ||
 			echo python3-hatchling python3-mypy python3-psutil python3-pytest python3-websockets
 		;;
-	*) fail "unknown dependency: $1 (redis, cc, node, docker, compose, caddy, espeak, sox, postgres, prometheus, python, chromium)" ;;
+	celery) /usr/bin/python3 -c 'import celery, redis' 2>/dev/null || echo python3-celery python3-redis ;;
+	*) fail "unknown dependency: $1 (redis, cc, node, docker, compose, caddy, espeak, sox, postgres, prometheus, python, celery, chromium)" ;;
 	esac
 }
 
@@ -168,7 +169,7 @@ install() {
 	esac
 }
 
-[ $# -gt 0 ] || fail "usage: $0 redis|cc|node|docker|compose|caddy|espeak|sox|postgres|prometheus|python|chromium ..."
+[ $# -gt 0 ] || fail "usage: $0 redis|cc|node|docker|compose|caddy|espeak|sox|postgres|prometheus|python|celery|chromium ..."
 
 names=("$@")
 packages=()

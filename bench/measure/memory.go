@@ -13,6 +13,9 @@ import (
 // Resident is the process' resident memory in MiB, from /proc.
 func (p *Process) Resident() (float64, error) { return p.memory("VmRSS:") }
 
+// Anonymous is the part of Resident that is of no file, such as a library.
+func (p *Process) Anonymous() (float64, error) { return p.memory("RssAnon:") }
+
 // PeakResident is the most that Resident has been since the process' start, by the kernel's count.
 func (p *Process) PeakResident() (float64, error) { return p.memory("VmHWM:") }
 

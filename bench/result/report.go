@@ -31,6 +31,7 @@ var sections = []struct{ file, title string }{
 	{"locks.json", "Locks"},
 	{"registry.json", "Registry"},
 	{"lists.json", "Name lists"},
+	{"sdk.json", "SDKs"},
 	{"console.json", "The console"},
 	{"e2e.json", "End to end"},
 	{"sim.json", "Simulated"},

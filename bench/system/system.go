@@ -3,6 +3,7 @@
 package system
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -33,9 +34,10 @@ const (
 
 // Shape is what a system is made of.
 type Shape struct {
-	// Program is the peer whose program runs the jobs and submits them.
-	Program string
-	Store   Store
+	// Program is the peer whose program runs the jobs and submits them. LoadProgram is another one
+	// that submits them; empty: Program does.
+	Program, LoadProgram string
+	Store                Store
 	// AOF is AOFOff, or the appendfsync of the append-only file.
 	AOF string
 	// Schedulers is how many replicas run as processes of their own, with this environment besides.
@@ -91,7 +93,7 @@ func Start(ctx context.Context, programs *Programs, sh Shape) (_ *System, err er
 	if err := second(); err != nil {
 		return nil, err
 	}
-	s.Load, err = s.StartLoad(ctx, sh.Program, sh.Load)
+	s.Load, err = s.StartLoad(ctx, cmp.Or(sh.LoadProgram, sh.Program), sh.Load)
 	return s, err
 }
 

@@ -7,9 +7,3 @@ export const QUEUE = 'bench';
 export function connect(url, autoPipelining = false) {
   return new Redis(url, { maxRetriesPerRequest: null, enableAutoPipelining: autoPipelining });
 }
-
-// now is the wall clock in microseconds, with more figures than Date.now has.
-export function now() {
-  return (performance.timeOrigin + performance.now()) * 1000;
-}
-

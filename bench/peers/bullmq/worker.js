@@ -1,6 +1,7 @@
 import { Worker } from 'bullmq';
 
-import { connect, now, QUEUE } from './common.js';
+import { connect, QUEUE } from './common.js';
+import { now } from './loop.js';
 
 export async function run(args, lines) {
   const workers = [];
