@@ -224,10 +224,6 @@ export class Client {
     await this.#loop;
   }
 
-  async [Symbol.asyncDispose](): Promise<void> {
-    await this.close();
-  }
-
   /** Sends a request and waits for its answers. If no connection took it, the next one does; nothing is sent twice. */
   async #exchange<C extends Call>(
     make: (conn: Connection, done: () => void) => C,

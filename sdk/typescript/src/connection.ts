@@ -43,6 +43,8 @@ export class Connection {
   readonly #pending = new Map<string, Call>();
   #socket!: Socket;
   #pings: ReturnType<typeof setInterval> | undefined;
+  /** Fires when the ping under way is late. */
+  #late: ReturnType<typeof setTimeout> | undefined;
 
   private constructor(
     readonly owner: Owner,
@@ -192,17 +194,19 @@ export class Connection {
 
   /** A replica that does not answer in time, but sends, is alive: it reads nothing while it is busy. */
   #ping(): void {
+    if (this.#late) return;
     const before = this.#socket.received;
     if (this.#socket.ping) this.#socket.ping();
     else this.#socket.send('{"type":"ping","id":"ping"}');
-    const late = setTimeout(() => {
+    this.#late = setTimeout(() => {
+      this.#late = undefined;
       if (this.#socket.received === before) this.#socket.cut();
     }, this.options.pingTimeoutMs);
-    void this.ended.opened.then(() => clearTimeout(late));
   }
 
   #drop(): void {
     clearInterval(this.#pings);
+    clearTimeout(this.#late);
     this.dead = true;
     this.over.open();
     this.owner.left(this);

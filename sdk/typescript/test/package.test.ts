@@ -32,3 +32,15 @@ test("the browser build is small and knows nothing of Node", () => {
   const [found] = code.toString().match(/"node:|require\(|\bBuffer\b|process\./) ?? [];
   assert.equal(found, undefined);
 });
+
+test("a bundler for browsers takes the browser's files", async () => {
+  const source = `export * from "@freeslot/client"`;
+  const flags = ["--bundle", "--platform=browser", "--format=esm"];
+  const out = execFileSync(join(root, "node_modules/.bin/esbuild"), flags, {
+    cwd: root,
+    input: source,
+    encoding: "utf8",
+  });
+  assert.match(out, /new WebSocket\(/);
+  assert.doesNotMatch(out.match(/from "[^"]*"/)?.[0] ?? "", /node:/);
+});

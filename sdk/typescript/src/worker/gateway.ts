@@ -180,6 +180,7 @@ export class Gateway implements LinkOwner {
       return link.complete(text, signal, take);
     }
     const answer = await this.#post(link, "/complete", text, signal);
+    if (link.gone.aborted) throw new LinkLost(); // its jobs would be void
     take(answer);
     return answer;
   }
@@ -200,7 +201,7 @@ export class Gateway implements LinkOwner {
 
   /** Sends a request and waits for its answer, on the next connection if one ends meanwhile. */
   #call(make: () => Request, take?: (answer: Answer) => void): Promise<Answer> {
-    return withLimit(callMs, undefined, async (signal) => {
+    return withLimit(callMs, [], async (signal) => {
       for (;;) {
         const link = await this.#connection(signal);
         try {
@@ -228,7 +229,7 @@ export class Gateway implements LinkOwner {
       url.protocol = url.protocol.replace("ws", "http");
       url.pathname = path + to;
       const size = to === "/spec" ? bulkReadBytes : body.length;
-      const answer = await withLimit(bulkMs + (size / bulkBytes) * 1_000, signal, (late) =>
+      const answer = await withLimit(bulkMs + (size / bulkBytes) * 1_000, [signal, link.gone], (late) =>
         post({
           url,
           body,

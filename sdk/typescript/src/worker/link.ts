@@ -63,6 +63,7 @@ export interface LinkOwner {
 /** One connection to one gateway, from its welcome on. */
 export class Link {
   readonly ended = new Latch();
+  readonly #gone = new AbortController();
   end: LinkEnd | undefined;
   goaway = false;
   /** True once a heartbeat has been answered. */
@@ -104,6 +105,11 @@ export class Link {
     return Math.max(this.welcome.heartbeat_limit_ms / moveParts, minPartMs);
   }
 
+  /** Is aborted when nothing counts any more that belongs to the session. */
+  get gone(): AbortSignal {
+    return this.#gone.signal;
+  }
+
   /** Says goodbye; `ended` opens soon. */
   leave(): void {
     this.#left = true;
@@ -113,6 +119,7 @@ export class Link {
   /** Ends the calls under way without an answer. */
   lose(): void {
     this.#lost = true;
+    this.#gone.abort(new LinkLost());
     this.#out = [];
     this.#endAwaitBeat();
     const calls = [...this.#pending.values()];
@@ -271,21 +278,24 @@ export class Link {
   }
 }
 
-/** Runs with a limit of time beside the signal. */
+/** Runs with a limit of time beside the signals. */
 export async function withLimit<T>(
   ms: number,
-  signal: AbortSignal | undefined,
+  signals: AbortSignal | AbortSignal[],
   run: (signal: AbortSignal) => Promise<T>,
 ): Promise<T> {
   const control = new AbortController();
-  const giveUp = () => control.abort(signal?.reason);
   const timer = setTimeout(() => control.abort(new Error(`no answer within ${ms} ms`)), ms);
-  if (signal?.aborted) giveUp();
-  signal?.addEventListener("abort", giveUp, { once: true });
+  const watched = [signals].flat().map((signal) => {
+    const giveUp = () => control.abort(signal.reason);
+    if (signal.aborted) giveUp();
+    signal.addEventListener("abort", giveUp, { once: true });
+    return () => signal.removeEventListener("abort", giveUp);
+  });
   try {
     return await run(control.signal);
   } finally {
     clearTimeout(timer);
-    signal?.removeEventListener("abort", giveUp);
+    for (const unwatch of watched) unwatch();
   }
 }

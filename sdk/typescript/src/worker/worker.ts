@@ -70,7 +70,7 @@ export class Worker {
   readonly #stopping = new Latch();
   readonly #hurry = new Latch();
   readonly #failed = new Latch();
-  readonly #abandon = new Latch();
+  readonly #abandon = new AbortController();
   /** Opens once no more jobs are placed here. */
   readonly #draining = new Latch();
   readonly #done = new Latch();
@@ -218,6 +218,12 @@ export class Worker {
         await gateway.start(signal);
         await this.#register();
         this.#limitMs = gateway.heartbeatLimitMs || this.#limitMs;
+        if (2 * this.#options.heartbeatMs > this.#limitMs) {
+          this.#log("gateway.heartbeat_interval_long", {
+            heartbeat_limit_ms: this.#limitMs,
+            reason: "one late heartbeat can cost the node its jobs; make heartbeatMs at most half of the limit",
+          });
+        }
         return;
       } catch (err) {
         await gateway.stop();
@@ -270,7 +276,7 @@ export class Worker {
     if (await this.#idleWithin(this.#options.stopTimeoutMs, this.#hurry)) return;
     this.#ledger.interrupt();
     if (await this.#idleWithin(this.#options.interruptGraceMs)) return;
-    this.#abandon.open();
+    this.#abandon.abort();
     await this.#idleWithin(reportMs);
   }
 
@@ -294,7 +300,7 @@ export class Worker {
     const cut = new AbortController();
     await Promise.race([this.#ledger.idle.opened, pause(this.#options.interruptGraceMs, cut.signal)]);
     cut.abort();
-    this.#abandon.open();
+    this.#abandon.abort();
   }
 
   /** Takes the node out of the fleet and closes the connection. */
@@ -542,7 +548,8 @@ export class Worker {
   /** Returns true if a stopped handler has not returned in time. */
   async #isStuck(a: Attempt, returned: Latch): Promise<boolean> {
     const cut = new AbortController();
-    const waits = [returned.opened.then(() => false), this.#abandon.opened.then(() => true)];
+    const abandoned = pause(longestTimer, this.#abandon.signal, cut.signal).then(() => true);
+    const waits = [returned.opened.then(() => false), abandoned];
     const grace = () => pause(stopGraceMs, cut.signal);
     if (a.cause?.here) waits.push(grace());
     // From the loss on, Redis gives its slots to other jobs. The node's own stop has a limit of its own.
