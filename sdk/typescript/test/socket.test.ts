@@ -158,7 +158,7 @@ test("requests wait while the replica reads nothing, and are not sent when given
   const closed = new Promise((ended) => stream.once("close", ended));
   const control = new AbortController();
   const payload = "x".repeat(900_000);
-  const submits = Array.from({ length: 20 }, () =>
+  const submits = Array.from({ length: 50 }, () =>
     client.submit({ service: "x", payload }, { signal: control.signal }),
   );
   const results = Promise.allSettled(submits);
@@ -170,5 +170,5 @@ test("requests wait while the replica reads nothing, and are not sent when given
   stream.end();
   await Promise.all([ended, closed]);
   const bytes = sent.reduce((sum, part) => sum + part.length, 0);
-  assert(bytes < 12 * payload.length, `${bytes} bytes were sent`); // the system's buffers take some of them
+  assert(bytes < 30 * payload.length, `${bytes} bytes were sent`); // the system's buffers take some of them
 });

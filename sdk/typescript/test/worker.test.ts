@@ -217,7 +217,7 @@ test("start fails where the node is refused, and waits where no gateway answers"
 });
 
 test("jobs that must not run twice stop when the lease is lost, and those that hang when they stall", async (t) => {
-  const s = new System(t, { heartbeat_interval: "500ms", heartbeat_limit: "1s" });
+  const s = new System(t, { heartbeat_interval: "1s", heartbeat_limit: "2s" });
   const r = await s.replica();
   const reasons: string[] = [];
   const worker = s.worker([r], { heartbeatMs: 100 });
