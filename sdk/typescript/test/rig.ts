@@ -17,7 +17,7 @@ const programs = process.env.FREESLOT_BIN ?? resolve(import.meta.dirname, "../..
 const giveUpMs = 60_000;
 const lookMs = 10;
 
-const folder = mkdtempSync(join(tmpdir(), "freeslot-sdk-"));
+const folder = mkdtempSync(join(tmpdir(), "freeslot-typescript-"));
 let redis: Promise<{ port: number; child: ChildProcess }> | undefined;
 let systems = 0;
 
