@@ -44,6 +44,8 @@ func apiConfig(version string) huma.Config {
 			},
 			OnAddOperation: []huma.AddOpFunc{func(_ *huma.OpenAPI, op *huma.Operation) {
 				op.Description = strings.TrimSpace(op.Description + " " + identity.Allowed(op.OperationID))
+				// Config's field of this name would not hold for features: their Router hides the Config.
+				op.RejectUnknownQueryParameters = true
 				declareRefusals(op)
 			}},
 			Components: &huma.Components{
@@ -58,9 +60,8 @@ func apiConfig(version string) huma.Config {
 			},
 			Security: []map[string][]string{{"token": {}}, {}},
 		},
-		Formats:                      map[string]huma.Format{"application/json": jsonFormat},
-		DefaultFormat:                "application/json",
-		RejectUnknownQueryParameters: true,
+		Formats:       map[string]huma.Format{"application/json": jsonFormat},
+		DefaultFormat: "application/json",
 	}
 }
 

@@ -34,12 +34,9 @@ const (
 // declareRefusals adds the answers that come before an operation's own work, by the token, the
 // parameters and the body, and the one for an object that is not there.
 func declareRefusals(op *huma.Operation) {
-	refuseWith(op, http.StatusUnauthorized, http.StatusForbidden)
+	refuseWith(op, http.StatusBadRequest, http.StatusUnauthorized, http.StatusForbidden)
 	if op.Method == http.MethodPost || op.Method == http.MethodPut {
-		refuseWith(op, http.StatusBadRequest, http.StatusRequestEntityTooLarge)
-	}
-	if len(op.Parameters) > 0 {
-		refuseWith(op, http.StatusBadRequest)
+		refuseWith(op, http.StatusRequestEntityTooLarge)
 	}
 	if strings.Contains(op.Path, "{") {
 		refuseWith(op, http.StatusNotFound)

@@ -54,7 +54,12 @@ func withFeatures(d *api.Deps) {
 // document is the OpenAPI document as served.
 func document(t *testing.T) map[string]any {
 	t.Helper()
-	f := apitest.New(t, api.Config{}, apitest.WithTokens, new(fakeQueues).use, new(fakeControl).use, withFeatures) // no token is needed to read it
+	return documentOf(t, apitest.New(t, api.Config{}, apitest.WithTokens, new(fakeQueues).use, new(fakeControl).use, withFeatures))
+}
+
+// documentOf reads the document without a token.
+func documentOf(t *testing.T, f *apitest.Server) map[string]any {
+	t.Helper()
 	got := f.Do(t, "GET", "/openapi.json", "")
 	if got.Status != http.StatusOK || got.Header.Get("Content-Type") != "application/openapi+json" {
 		t.Fatal(got.Status, got.Header)
@@ -211,6 +216,29 @@ func TestDeclaredRefusals(t *testing.T) {
 				continue // it asks for a token only where it is configured to
 			}
 			check(http.StatusUnauthorized, f.Do(t, strings.ToUpper(method), probe, ""))
+		}
+	}
+}
+
+// TestUnknownParameters: each operation, also of a feature, refuses a query parameter that it does
+// not have. A filter with a typo would find everything.
+func TestUnknownParameters(t *testing.T) {
+	t.Parallel()
+	unaudited := func(d *api.Deps) { d.Audit = nil }
+	f := apitest.New(t, api.Config{}, new(fakeQueues).use, new(fakeControl).use, withFeatures, unaudited)
+	for path, item := range apitest.At(documentOf(t, f), "paths").(map[string]any) {
+		if !strings.HasPrefix(path, "/v1/") && !strings.HasPrefix(path, "/admin/") {
+			continue // a route outside the API
+		}
+		for method, op := range item.(map[string]any) {
+			got := f.Do(t, strings.ToUpper(method), strings.NewReplacer("{", "", "}", "").Replace(path)+"?no_such=1", "")
+			if got.Status != http.StatusBadRequest || got.Body["code"] != "invalid_argument" || got.Body["field"] != "no_such" ||
+				got.Body["message"] != "no_such is an unknown query parameter" {
+				t.Errorf("%s %s: %d %s, expected 400 invalid_argument with the field no_such", method, path, got.Status, got.Text)
+			}
+			if apitest.At(op, "responses", "400") == nil {
+				t.Errorf("%s %s declares no 400, which it can answer with", method, path)
+			}
 		}
 	}
 }
