@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import secrets
 import signal
@@ -8,6 +9,7 @@ from typing import Any
 
 import pytest
 from rig import Replica, System, aeventually, working
+from websockets.legacy.server import serve as websocket_server
 
 from freeslot import (
     Client,
@@ -256,6 +258,60 @@ def test_a_replica_that_dies_or_stops_loses_nothing(own: System) -> None:
                     assert isinstance(handle, Handle)
                     status = await handle
                     assert (status.result, status.attempt) == ("done", 1)
+
+    asyncio.run(main())
+
+
+def test_a_lost_request_that_is_carried_out_late_takes_no_job_away() -> None:
+    """A frozen replica carries out what it had received, and so takes the job from this client's next session.
+
+    Here a script plays the replicas, because a real one does so only now and then.
+    """
+    status = {"job_id": "j", "tenant": "t", "service": "s", "state": "running", "node": "n", "attempt": 1, "slots": 1}
+
+    async def main() -> None:
+        sessions: asyncio.Queue[Any] = asyncio.Queue()
+
+        async def serve(socket: Any) -> None:
+            await send(socket, type="welcome", protocol="freeslot.v1", max_payload_bytes=1000, max_batch=10)
+            await sessions.put(socket)
+            await socket.wait_closed()
+
+        async def send(socket: Any, **message: Any) -> None:
+            await socket.send(json.dumps(message))
+
+        async def receive(socket: Any, kind: str) -> str:
+            message = json.loads(await socket.recv())
+            assert message["type"] == kind
+            return str(message["id"])
+
+        async with websocket_server(serve, "127.0.0.1", 0, subprotocols=["freeslot.v1"]) as server:  # type: ignore[list-item]
+            port = server.sockets[0].getsockname()[1]
+            async with Client(f"ws://127.0.0.1:{port}", min_backoff=0.01) as client:
+                first = await sessions.get()
+                submit = asyncio.create_task(client.submit("s", idempotency_key="k"))
+                await receive(first, "submit")
+                first.transport.abort()
+                with pytest.raises(Error) as lost:
+                    await submit
+                assert lost.value.code == "unavailable"
+                second = await sessions.get()
+                submit = asyncio.create_task(client.submit("s", idempotency_key="k"))
+                await send(second, type="accepted", id=await receive(second, "submit"), job_id="j")
+                handle = await submit
+                await send(second, type="detached", job_id="j")  # to the first session
+                attach = await receive(second, "attach")
+                second.transport.abort()  # the attach may be carried out late, too
+                assert attach
+                third = await sessions.get()
+                await send(third, type="status", id=await receive(third, "attach"), job=status)
+                await send(third, type="detached", job_id="j")  # to the second session
+                await send(third, type="status", id=await receive(third, "attach"), job=status)
+                assert not handle.done
+                await send(third, type="detached", job_id="j")  # to another client
+                with pytest.raises(Error) as detached:
+                    await handle
+                assert detached.value.message.startswith("another client")
 
     asyncio.run(main())
 

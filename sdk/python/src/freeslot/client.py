@@ -40,6 +40,7 @@ _STABLE_AFTER = 1.0
 _ADOPT_LIMIT = 32
 _BATCH_CALLS = 4
 _GOODBYE_TIMEOUT = 10.0
+_MOST_GHOSTS = 10_000
 
 TokenSource = Callable[[], "str | Awaitable[str]"]
 
@@ -58,6 +59,8 @@ class Handle:
         #: The job's place in the queue, from 1, when it was accepted or attached to; 0 if it did not wait.
         self.position = position
         self._connection = connection  # the one that brings the job's messages
+        # Requests of this client that may yet take the job to a connection that is lost; see _Call.
+        self._ghosts = 0
         self._assignment: Assignment | None = None
         self._progress: Progress | None = None
         self._status: JobStatus | None = None
@@ -140,9 +143,17 @@ class Handle:
 
 
 class _Call:
-    """One request that waits for its answers."""
+    """One request that waits for its answers.
 
-    def __init__(self, jobs: int = 0, attach: bool = False, handle: Handle | None = None) -> None:
+    A replica that was frozen carries out what it had received, although the connection is lost by
+    then. If that is an attach, or a submit under an idempotency key, it takes the job from the
+    connection on which this client has it now. So each such request that was lost (a ghost, by its
+    name) makes the client attach once more in place of taking the job for another client's.
+    """
+
+    def __init__(self, names: Sequence[str] = (), attach: bool = False, handle: Handle | None = None) -> None:
+        jobs = 0 if attach else len(names)
+        self.names = names  # what ghosts are called: job ids, and idempotency keys after "key "
         self.missing = max(jobs, 1)
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.broken = False  # the connection broke before all answers had come
@@ -258,7 +269,7 @@ class _Connection:
         """Attaches to one job. If the connection is lost meanwhile, the job goes to the next one."""
         pauses = self.client._backoff()
         while not (self.dead or self.leaving or handle.done):
-            call = _Call(attach=True, handle=handle)
+            call = _Call([handle.job_id], attach=True, handle=handle)
             request = self.begin(call)
             if not await self.send(_json.dumps({"type": "attach", "id": request, "job_id": handle.job_id})):
                 return
@@ -293,7 +304,12 @@ class _Connection:
         elif m["type"] == "detached":
             # The job went to another client, unless this one took it to another connection.
             detached = jobs.get(m["job_id"])
-            if detached is not None and detached._connection is self:
+            if detached is None or detached._connection is not self:
+                pass
+            elif detached._ghosts > 0:
+                detached._ghosts -= 1
+                self.client._spawn(self.adopt(detached))
+            else:
                 gone = Error("unavailable", "another client attached to the job and gets its result")
                 self.client._finish(detached, None, gone)
         elif m["type"] == "goaway" and not self.leaving:
@@ -312,6 +328,7 @@ class _Connection:
             self.client._jobs[handle.job_id] = handle
         elif not self.leaving:  # its idempotency key belongs to a job of this client
             handle._connection = self
+        handle._ghosts += self.client._ghosts.pop(call.names[index], 0)
         if call.answer(index, handle):
             self._answered(m["id"], call)
 
@@ -348,6 +365,7 @@ class _Connection:
                 call.handle = Handle(status.job_id, status.position, self)
                 if not status.ended:
                     client._jobs[status.job_id] = call.handle
+        call.handle._ghosts += client._ghosts.pop(status.job_id, 0)
         call.handle._report(status.progress)
         if status.ended:
             client._finish(call.handle, status, None)
@@ -366,6 +384,8 @@ class _Connection:
     def fail_pending(self, error: Error, broken: bool) -> None:
         for request, call in list(self.pending.items()):
             call.broken = broken
+            if broken:
+                self.client._lose(call)
             call.fail(error)
             self._answered(request, call)
 
@@ -415,6 +435,7 @@ class Client:
         self._ready = asyncio.Event()  # set while there is a current connection, and once closed
         self._connections: set[_Connection] = set()  # the current one, and those that still bring answers
         self._jobs: dict[str, Handle] = {}  # accepted jobs without a result
+        self._ghosts: dict[str, int] = {}  # lost requests by name, the oldest first
         self._closed = False
         self._last_id = 0
         self._tasks: set[asyncio.Task[None]] = set()
@@ -574,6 +595,17 @@ class Client:
         if not self._closed and not connection.closing:
             _log.info("disconnected from %s: %s", connection.host, reason)
 
+    def _lose(self, call: _Call) -> None:
+        """Remembers a request without an answer that may be carried out later."""
+        for i, name in enumerate(call.names):
+            if name and (call.attach or call.open(i)):
+                if call.handle is not None:
+                    call.handle._ghosts += 1
+                    continue
+                self._ghosts[name] = self._ghosts.pop(name, 0) + 1
+                if len(self._ghosts) > _MOST_GHOSTS:
+                    del self._ghosts[next(iter(self._ghosts))]
+
     def _signal_orphans(self) -> None:
         if self._current is not None:
             self._current.orphans.set()
@@ -647,7 +679,7 @@ class Client:
         connection = await self._connected()
         text = encode_job("job", made, connection.welcome["max_payload_bytes"])
         call = await self._do(
-            lambda: _Call(jobs=1), lambda request: f'{{"type":"submit","id":"{request}","job":{text}}}'
+            lambda: _Call([_ghost(made)]), lambda request: f'{{"type":"submit","id":"{request}","job":{text}}}'
         )
         outcome = call.submitted[0]
         if isinstance(outcome, Handle):
@@ -674,10 +706,11 @@ class Client:
 
         async def submit(part: list[tuple[int, str]]) -> None:
             text = ",".join(job for _, job in part)
+            names = [_ghost(wanted[i]) for i, _ in part]
             async with places:
                 try:
                     call = await self._do(
-                        lambda: _Call(jobs=len(part)),
+                        lambda: _Call(names),
                         lambda request: f'{{"type":"submit","id":"{request}","jobs":[{text}]}}',
                     )
                 except ClosedError as err:
@@ -716,7 +749,7 @@ class Client:
             if known is not None:
                 return known
             call = await self._do(
-                lambda: _Call(attach=True), lambda request: f'{{"type":"attach","id":"{request}","job_id":{job}}}'
+                lambda: _Call([job_id], attach=True), lambda request: f'{{"type":"attach","id":"{request}","job_id":{job}}}'
             )
             if not call.broken:
                 break
@@ -735,6 +768,11 @@ async def _welcome(socket: Socket) -> list[Any]:
         raise ValueError(f"this is no replica that speaks {CLIENT_PROTOCOL}")
     limits = {name: first[0].get(name, 0) for name in ("max_payload_bytes", "max_batch", "max_frame_bytes")}
     return [{**first[0], **limits}, *first[1:]]
+
+
+def _ghost(job: Job) -> str:
+    """Names the ghost of a job's submit. One without a key makes a job of its own, or none."""
+    return f"key {job.idempotency_key}" if job.idempotency_key else ""
 
 
 def _split(
