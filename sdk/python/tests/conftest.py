@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-from typing import Iterator
+import signal
+from typing import Any, Iterator
 
 import pytest
 from rig import Replica, System
@@ -30,3 +31,16 @@ def own() -> Iterator[System]:
         yield system
     finally:
         system.end()
+
+
+@pytest.fixture(autouse=True)
+def give_up() -> Iterator[None]:
+    """Ends a test that waits for what does not come."""
+
+    def late(*_: Any) -> None:
+        raise AssertionError("the test has waited for two minutes")
+
+    signal.signal(signal.SIGALRM, late)
+    signal.alarm(120)
+    yield
+    signal.alarm(0)
