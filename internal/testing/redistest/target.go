@@ -67,7 +67,7 @@ func (r *Target) Client(tb testing.TB, options ...func(*rueidis.ClientOption)) r
 		ForceSingleClient: !r.cluster,
 		Dialer:            net.Dialer{Timeout: dialTimeout},
 	}
-	frugal(&opt)
+	frugal(tb, &opt)
 	for _, o := range options {
 		o(&opt)
 	}
