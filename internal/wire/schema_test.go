@@ -125,5 +125,5 @@ func TestSchemaReference(t *testing.T) {
 // TestSchemaCompatible: programs of the last release understand this build.
 func TestSchemaCompatible(t *testing.T) {
 	t.Parallel()
-	schematest.CheckCompatible(t, "../..", "client-frames.json", "ClientMessage", "ReplicaMessage")
+	schematest.CheckCompatible(t, "../..", "client-frames.json", "ClientFrame", "ReplicaFrame")
 }

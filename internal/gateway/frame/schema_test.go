@@ -171,5 +171,5 @@ func TestSchemaReference(t *testing.T) {
 // TestSchemaCompatible: programs of the last release understand this build.
 func TestSchemaCompatible(t *testing.T) {
 	t.Parallel()
-	schematest.CheckCompatible(t, "../../..", "node-frames.json", "AgentMessage", "GatewayMessage")
+	schematest.CheckCompatible(t, "../../..", "node-frames.json", "AgentFrame", "GatewayFrame")
 }

@@ -13,7 +13,7 @@ import (
 
 // CheckCompatible compares docs/schema/<name> with the file of the last release, in testdata of this
 // package: programs that were written for that release must go on with replicas of this build.
-// toServer and fromServer name the unions of messages, such as ClientMessage.
+// toServer and fromServer name the definitions of frames, such as ClientFrame.
 func CheckCompatible(t *testing.T, root, name, toServer, fromServer string) {
 	t.Helper()
 	released := readSchema(t, filepath.Join(root, "internal", "testing", "schematest", "testdata", name))
@@ -144,24 +144,44 @@ func (c *comparison) tightened(path string, old, now map[string]any) {
 	}
 }
 
-// members compares the messages of a union.
+// members compares alternatives: the forms of a frame, the messages of a union, and the fields of
+// which a message has one.
 func (c *comparison) members(path string, old, now map[string]any, toServer bool) {
-	var left []string
-	for _, member := range list(now["oneOf"]) {
+	for _, keyword := range []string{"oneOf", "anyOf"} {
+		before, after := members(old[keyword]), members(now[keyword])
+		for _, member := range before {
+			name, isRef := strings.CutPrefix(member, refs)
+			switch {
+			case !slices.Contains(after, member) && (isRef || toServer == (len(after) > 0)):
+				c.add("%s has no %s", path, name)
+			case isRef:
+				c.named(name, toServer)
+			}
+		}
+		for _, member := range after {
+			message := keyword == "oneOf" && strings.HasPrefix(member, refs)
+			// A server may accept more, and sends only what was expected. Clients ignore new messages.
+			if !message && !slices.Contains(before, member) && toServer == (len(before) == 0) {
+				c.add("%s has the new alternative %s", path, strings.TrimPrefix(member, refs))
+			}
+		}
+	}
+}
+
+// members returns what the alternatives refer to, or their JSON.
+func members(alternatives any) []string {
+	var out []string
+	for _, member := range list(alternatives) {
+		text, err := json.Marshal(member)
+		if err != nil {
+			panic(err) // it was JSON
+		}
 		if ref, ok := object(member)["$ref"].(string); ok {
-			left = append(left, ref)
+			text = []byte(ref)
 		}
+		out = append(out, string(text))
 	}
-	for _, member := range list(old["oneOf"]) {
-		ref, ok := object(member)["$ref"].(string)
-		switch {
-		case !ok:
-		case slices.Contains(left, ref):
-			c.named(strings.TrimPrefix(ref, refs), toServer)
-		default:
-			c.add("%s has no %s", path, strings.TrimPrefix(ref, refs))
-		}
-	}
+	return out
 }
 
 func object(v any) map[string]any { o, _ := v.(map[string]any); return o }
