@@ -104,10 +104,10 @@ func (c *contender) of(figure func(*round) float64) []float64 {
 func (c *contender) rates() []float64 { return c.of(func(r *round) float64 { return r.JobsPerSecond }) }
 func (c *contender) rate() float64    { return measure.Median(c.rates()) }
 
-// cpu is the processor time of a job; nil where not all processes are known, as with Celery, whose
-// worker has children.
+// cpu is the processor time of a job in some of the processes. It is nil where there are none, and
+// for Celery's worker, which has children that are not known.
 func (c *contender) cpu(name string) result.Figure {
-	if name == "workers" && c.worker == "celery" {
+	if name == "workers" && c.worker == "celery" || name == "replicas" && !c.gateway {
 		return nil
 	}
 	return result.Figure{measure.FourFigures(measure.Median(c.of(func(r *round) float64 { return r.cpuUs[name] })))}
@@ -122,11 +122,13 @@ func compete(ctx context.Context, b *tool.Bench, p *system.Programs, l tool.Leng
 		c.rounds = append(c.rounds, c.measure(ctx, b, p, &c.best, l.Window))
 	})
 	t := result.NewTable("System", "jobs [/s]", "least of a round [/s]", "most of a round [/s]",
-		"submit to result, p50 [us]", "CPU a job of the worker [us]", "of the client [us]")
+		"submit to result, p50 [us]", "CPU a job of the worker [us]", "of the client [us]", "of the replica [us]",
+		"of Redis [us]")
 	for _, c := range all {
 		rates := c.rates()
 		p50 := measure.Median(c.of(func(r *round) float64 { return float64(r.Result.P50) }))
-		t.Add(c.name+" ("+c.best.words()+")", c.rate(), slices.Min(rates), slices.Max(rates), p50, c.cpu("workers"), c.cpu("load"))
+		t.Add(c.name+" ("+c.best.words()+")", c.rate(), slices.Min(rates), slices.Max(rates), p50,
+			c.cpu("workers"), c.cpu("load"), c.cpu("replicas"), c.cpu("redis"))
 	}
 	b.Result.Tables = append(b.Result.Tables, t)
 }

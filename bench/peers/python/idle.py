@@ -3,12 +3,12 @@
     idle.py worker -gateway URL -token T [-plain]    plain is without the extra "metrics" of the package
 """
 
+import os.path
 import sys
-from pathlib import Path
 
 if "-plain" in sys.argv:
     sys.modules["psutil"] = None  # an import of it fails
-sys.path.insert(0, str(Path(__file__).parents[3] / "sdk" / "python" / "src"))
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "../../../sdk/python/src"))
 
 from freeslot import Worker  # noqa: E402
 
