@@ -119,10 +119,12 @@ func TestGatewayCalls(t *testing.T) {
 			req.Reports[0].Attempt != framed(1) || req.Reports[0].Seq != 7 || string(req.Reports[0].Value) != `1` {
 			t.Errorf("%+v, %v, %v", req, outcomes, err)
 		}
-		for _, bad := range [][]string{{"taken"}, {"taken", "lost"}} {
-			if _, err := call(progress, frame.TypeProgress, &frame.Answer{Type: frame.TypeProgressed, Outcomes: bad}); err == nil {
-				t.Errorf("outcomes %v are taken", bad)
-			}
+		if _, err = call(progress, frame.TypeProgress, &frame.Answer{Type: frame.TypeProgressed, Outcomes: []string{"taken"}}); err == nil {
+			t.Error("one outcome of two reports is no error; want one")
+		}
+		_, err = call(progress, frame.TypeProgress, &frame.Answer{Type: frame.TypeProgressed, Outcomes: []string{"praised", "stale"}})
+		if err != nil || !reflect.DeepEqual(outcomes, []cell.ProgressOutcome{cell.ProgressTaken, cell.ProgressStale}) {
+			t.Errorf("the outcomes praised and stale are %v, %v; want taken and stale", outcomes, err)
 		}
 
 		var job *freeslot.Job

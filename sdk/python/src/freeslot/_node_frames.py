@@ -99,7 +99,7 @@ class CompletedMessage(TypedDict):
     begun: NotRequired[list["Delivery"]]
     # Of a request, repeated in its answer. The agent gives no two requests under way the same one.
     id: NotRequired[int]
-    # Whether the end counts.
+    # Whether the end counts. Treat an outcome that you do not know as stale.
     outcome: Literal["completed", "completed_before", "stale"]
     type: Literal["completed"]
 
@@ -309,7 +309,7 @@ class ProgressedMessage(TypedDict):
 
     # Of a request, repeated in its answer. The agent gives no two requests under way the same one.
     id: int
-    # In the order of the reports.
+    # In the order of the reports. Treat one that you do not know as taken.
     outcomes: list[Literal["taken", "cancel", "stale"]]
     type: Literal["progressed"]
 

@@ -96,7 +96,7 @@ export interface CompletedMessage {
   begun?: Delivery[];
   /** Of a request, repeated in its answer. The agent gives no two requests under way the same one. */
   id?: number;
-  /** Whether the end counts. */
+  /** Whether the end counts. Treat an outcome that you do not know as stale. */
   outcome: "completed" | "completed_before" | "stale";
   type: "completed";
 }
@@ -287,7 +287,7 @@ export interface ProgressMessage {
 export interface ProgressedMessage {
   /** Of a request, repeated in its answer. The agent gives no two requests under way the same one. */
   id: number;
-  /** In the order of the reports. */
+  /** In the order of the reports. Treat one that you do not know as taken. */
   outcomes: ("taken" | "cancel" | "stale")[];
   type: "progressed";
 }
