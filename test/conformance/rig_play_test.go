@@ -142,9 +142,16 @@ func (p *player) event(v any) {
 	}
 }
 
+// handshake returns the next handshake whose driver still waits for it.
 func (p *player) handshake(want string) *handshake {
 	p.t.Helper()
-	return waittest.Receive(p.t, want, p.servers.handshakes)
+	for {
+		h := waittest.Receive(p.t, want, p.servers.handshakes)
+		if h.r.Context().Err() == nil {
+			return h
+		}
+		close(h.done)
+	}
 }
 
 // refuse answers the next handshake with status, header and body.
