@@ -53,7 +53,8 @@ type servers struct {
 	// ones that a step answered. An agent that was answered late may have repeated its complete.
 	completes map[string]string
 	answered  map[string]bool
-	numbers   map[string]int64
+	epoch     string // of the first hello, and the number of the last one
+	number    int64
 }
 
 // refusal is the body of a refused handshake.
@@ -85,7 +86,7 @@ func newServers(t *testing.T, kind string, n int) *servers {
 	t.Helper()
 	s := &servers{
 		t: t, kind: kind, handshakes: make(chan *handshake, 16), posts: make(chan *post, 16),
-		over: make(chan struct{}), numbers: map[string]int64{}, completes: map[string]string{}, answered: map[string]bool{},
+		over: make(chan struct{}), completes: map[string]string{}, answered: map[string]bool{},
 	}
 	for range n {
 		server := httptest.NewUnstartedServer(nil)
@@ -422,14 +423,19 @@ func (s *servers) isEnding() bool {
 	return s.ending
 }
 
-// checkNumber reports a hello whose connection is not higher than the ones before of its epoch.
+// checkNumber reports a hello of another epoch, or whose connection is not higher than the ones
+// before.
 func (s *servers) checkNumber(h *head) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if last := s.numbers[h.Epoch]; h.Connection <= last {
-		s.t.Errorf("hello has the connection %d of epoch %s, expected more than %d", h.Connection, h.Epoch, last)
+	if s.epoch == "" {
+		s.epoch = h.Epoch
 	}
-	s.numbers[h.Epoch] = h.Connection
+	if h.Epoch != s.epoch || h.Connection <= s.number {
+		s.t.Errorf("hello has the connection %d of epoch %s, expected more than %d of %s",
+			h.Connection, h.Epoch, s.number, s.epoch)
+	}
+	s.number = h.Connection
 }
 
 // write sends one value as a frame.
