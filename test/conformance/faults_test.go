@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"reflect"
 	"slices"
 	"strconv"
 	"syscall"
@@ -51,10 +52,12 @@ func playFaults(t *testing.T, lang *language) {
 	f := newFleet(t)
 	r := &run{
 		t: t, fleet: f, jobs: make([]jobRun, jobs), turns: min(maxTurns, jobs/jobsOfTurn), lines: make(chan tagged, 64),
-		calls: map[int]call{},
+		calls: map[int]call{}, attempts: map[string]bool{},
 	}
 	r.client, r.worker = r.start(lang, "client"), r.start(lang, "worker")
 	r.play()
+	r.client = r.start(lang, "client")
+	r.readAgain()
 }
 
 // run is one run of the jobs.
@@ -68,8 +71,8 @@ type run struct {
 	next           int         // the first job that was not submitted
 	open           int         // jobs that were submitted and not answered
 	answered       int
-	begun          int
-	calls          map[int]call // of the client that have no answer
+	attempts       map[string]bool // that began
+	calls          map[int]call    // of the client that have no answer
 	lastID         int
 	turns, turn    int
 	undo           func() // ends the present fault; nil if there is none
@@ -77,11 +80,12 @@ type run struct {
 }
 
 // jobRun is one job. turn is the fault during which it was submitted last, 0 for none. answers
-// counts the answers to its wait.
+// counts the answers to its wait, of which answer is the first.
 type jobRun struct {
 	id      string
 	turn    int
 	answers int
+	answer  *endedJob
 }
 
 // call is a batch or a wait of these jobs.
@@ -155,12 +159,7 @@ func (r *run) play() {
 		"services": []object{{"name": "echo"}}, "heartbeat_ms": 500, "stop_timeout_ms": 1000,
 	})
 	r.await("the worker's start", r.worker, 1)
-	r.lastID++
-	r.put(r.client, object{
-		"id": r.lastID, "do": "dial", "url": urls(r.fleet.clientWays), "token": "", "min_backoff_ms": 10, "max_backoff_ms": 500,
-		"ping_interval_ms": 500, "ping_timeout_ms": 2000,
-	})
-	r.await("the client's dial", r.client, r.lastID)
+	r.dial()
 	for r.answered < len(r.jobs) {
 		r.submit()
 		r.breakThings()
@@ -177,11 +176,22 @@ func (r *run) play() {
 	r.end()
 }
 
+// dial connects the client.
+func (r *run) dial() {
+	r.t.Helper()
+	r.lastID++
+	r.put(r.client, object{
+		"id": r.lastID, "do": "dial", "url": urls(r.fleet.clientWays), "token": "", "min_backoff_ms": 10, "max_backoff_ms": 500,
+		"ping_interval_ms": 500, "ping_timeout_ms": 2000,
+	})
+	r.await("the client's dial", r.client, r.lastID)
+}
+
 // receive returns the next line. What moves is the run itself.
 func (r *run) receive(want string) tagged {
 	r.t.Helper()
 	got := waittest.Receive(r.t, want, r.lines, func() any {
-		return fmt.Sprintf("%d of %d answered, %d begun, turn %d", r.answered, len(r.jobs), r.begun, r.turn)
+		return fmt.Sprintf("%d of %d answered, %d begun, turn %d", r.answered, len(r.jobs), len(r.attempts), r.turn)
 	})
 	if got.text == nil {
 		r.t.Fatalf("a driver has ended, but %s was expected\n%s", want, got.from.log.tail())
@@ -200,12 +210,20 @@ type answer struct {
 		JobID string `json:"job_id"`
 		Error *driverError
 	}
-	Job *struct {
-		JobID  string `json:"job_id"`
-		State  string
-		Result *struct{ N, Twice int }
-	}
+	Job   *endedJob
 	Error *driverError
+}
+
+type endedJob struct {
+	JobID      string `json:"job_id"`
+	State      string
+	Node       string
+	Attempt    int
+	FinishedAt int64 `json:"finished_at_ms"`
+	Result     *struct {
+		N, Twice int
+		Attempt  string // the one that made the result
+	}
 }
 
 type driverError struct{ Code, Message string }
@@ -303,8 +321,18 @@ func (r *run) accepted(c *call, a *answer, text json.RawMessage) {
 			r.again = append(r.again, n)
 			continue
 		}
-		r.jobs[n].id = a.Jobs[i].JobID
+		r.same(n, a.Jobs[i].JobID)
 		r.ask(call{wait: true, jobs: []int{n}}, object{"do": "wait", "job_id": a.Jobs[i].JobID})
+	}
+}
+
+// same notes the id of a job. Its key makes it the same job, however often it is submitted.
+func (r *run) same(n int, id string) {
+	r.t.Helper()
+	if job := &r.jobs[n]; job.id == "" {
+		job.id = id
+	} else if job.id != id {
+		r.t.Errorf("job %d is %s, and was %s before", n, id, job.id)
 	}
 }
 
@@ -318,8 +346,9 @@ func (r *run) ended(n int, a *answer, text json.RawMessage) {
 	if r.undo != nil && job.turn == r.turn {
 		r.through++
 	}
+	job.answer = a.Job
 	if a.Job == nil || a.Job.State != "succeeded" || a.Job.JobID != job.id || a.Job.Result == nil ||
-		a.Job.Result.N != n || a.Job.Result.Twice != 2*n || job.answers != 1 {
+		a.Job.Result.N != n || a.Job.Result.Twice != 2*n || !r.attempts[a.Job.Result.Attempt] || job.answers != 1 {
 		r.t.Errorf("job %d (%s) was answered %.500s, answer %d; expected its result, once", n, job.id, text, job.answers)
 	}
 }
@@ -331,9 +360,14 @@ func (r *run) handle(text json.RawMessage) {
 	if a.Event != "job" {
 		return // an answer to finish, or a handler that was told to stop and has finished
 	}
-	r.begun++
+	if r.attempts[a.Attempt] {
+		r.t.Errorf("attempt %s of job %d began twice", a.Attempt, a.Payload.N)
+	}
+	r.attempts[a.Attempt] = true
+	r.same(a.Payload.N, a.JobID)
 	r.put(r.worker, object{
-		"id": 2, "do": "finish", "attempt": a.Attempt, "result": object{"n": a.Payload.N, "twice": 2 * a.Payload.N},
+		"id": 2, "do": "finish", "attempt": a.Attempt,
+		"result": object{"n": a.Payload.N, "twice": 2 * a.Payload.N, "attempt": a.Attempt},
 	})
 }
 
@@ -399,7 +433,7 @@ func (r *run) end() {
 	if len(r.calls) > 0 || r.turn < r.turns {
 		r.t.Errorf("%d calls have no answer, %d faults were made; expected 0 and %d", len(r.calls), r.turn, r.turns)
 	}
-	r.t.Logf("%d jobs answered, %d attempts begun, %d faults", r.answered, r.begun, r.turn)
+	r.t.Logf("%d jobs answered, %d attempts begun, %d faults", r.answered, len(r.attempts), r.turn)
 	r.put(r.worker, object{"id": 3, "do": "stop"})
 	for {
 		got := r.receive("the worker stops")
@@ -415,13 +449,39 @@ func (r *run) end() {
 			break
 		}
 	}
-	for _, d := range []*fed{r.client, r.worker} {
-		close(d.queue)
-		if got := waittest.Receive(r.t, "the end of a driver", r.lines); got.text != nil {
-			r.t.Errorf("a driver wrote %.300s, expected nothing more", got.text)
-		}
-		if err := waittest.Receive(r.t, "the end of a driver", d.ended); err != nil {
-			r.t.Errorf("a driver ended with %v, expected exit code 0\n%s", err, d.log.tail())
+	r.close(r.client)
+	r.close(r.worker)
+}
+
+// close ends a driver.
+func (r *run) close(d *fed) {
+	r.t.Helper()
+	close(d.queue)
+	if got := waittest.Receive(r.t, "the end of a driver", r.lines); got.text != nil {
+		r.t.Errorf("a driver wrote %.300s, expected nothing more", got.text)
+	}
+	if err := waittest.Receive(r.t, "the end of a driver", d.ended); err != nil {
+		r.t.Errorf("a driver ended with %v, expected exit code 0\n%s", err, d.log.tail())
+	}
+}
+
+// readAgain reads the jobs from another session. An end that came after the answered one would show.
+func (r *run) readAgain() {
+	r.t.Helper()
+	r.dial()
+	for some := range slices.Chunk(r.jobs, batchSize) {
+		for _, do := range []string{"attach", "wait"} {
+			for i, job := range some {
+				r.put(r.client, object{"id": i, "do": do, "job_id": job.id})
+			}
+			for range some {
+				text := r.receive("the jobs again").text
+				a := r.decode(text)
+				if a.Error != nil || do == "wait" && !reflect.DeepEqual(a.Job, some[a.ID].answer) {
+					r.t.Errorf("job %s was answered %+v, and later %.500s", some[a.ID].id, some[a.ID].answer, text)
+				}
+			}
 		}
 	}
+	r.close(r.client)
 }
