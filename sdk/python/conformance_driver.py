@@ -187,7 +187,8 @@ class WorkerDriver(Driver):
             min_backoff="min_backoff_ms",
             max_backoff="max_backoff_ms",
         )
-        worker = Worker(c["gateway"], token=c.get("token", ""), node=c["node"], slots=c.get("slots", 1), **options)
+        options |= {name: c[name] for name in ("token", "token_file") if name in c}
+        worker = Worker(c["gateway"], node=c["node"], slots=c.get("slots", 1), **options)
         for service in c["services"]:
             worker.service(service["name"], version=service.get("version", ""))(self.handle)
         await worker.start()

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,16 +21,20 @@ import (
 	"github.com/freeslot/freeslot/internal/wire"
 )
 
-// addressesText stands for all addresses in what a driver is told.
-const addressesText = "$servers"
+// What stands for all addresses, and for the path of the token's file, in what a driver is told.
+const (
+	addressesText = "$servers"
+	tokenFileText = "$token_file"
+)
 
 // player plays one scenario against one driver.
 type player struct {
-	t        *testing.T
-	driver   *driver
-	servers  *servers
-	vars     pagetest.Variables
-	sessions map[string]*session
+	t         *testing.T
+	driver    *driver
+	servers   *servers
+	vars      pagetest.Variables
+	sessions  map[string]*session
+	tokenFile string
 }
 
 // play plays a scenario.
@@ -36,6 +42,7 @@ func play(t *testing.T, lang *language, kind string, sc *scenario) {
 	t.Helper()
 	p := &player{
 		t: t, servers: newServers(t, kind, sc.Servers), vars: pagetest.Variables{}, sessions: map[string]*session{},
+		tokenFile: filepath.Join(t.TempDir(), "token"),
 	}
 	for name, value := range sc.Let {
 		p.vars[name] = strings.Repeat(value.Repeat, value.Times)
@@ -73,6 +80,7 @@ func (p *player) step(n int, verb string, value any) {
 // The steps. README.md describes them.
 var (
 	plainSteps = map[string]func(p *player, v any){
+		"token file":   (*player).writeToken,
 		"tell":         (*player).tell,
 		"answer":       (*player).answer,
 		"event":        (*player).event,
@@ -106,7 +114,17 @@ var (
 func (p *player) text(v any) string {
 	p.t.Helper()
 	text := p.vars.Substitute(string(asJSON(p.t, v)))
-	return strings.ReplaceAll(text, addressesText, strings.Join(p.servers.addresses, ","))
+	return strings.NewReplacer(
+		addressesText, strings.Join(p.servers.addresses, ","), tokenFileText, p.tokenFile,
+	).Replace(text)
+}
+
+// writeToken writes the file of the token.
+func (p *player) writeToken(v any) {
+	p.t.Helper()
+	if err := os.WriteFile(p.tokenFile, fmt.Append(nil, v, "\n"), 0o600); err != nil {
+		p.t.Fatal(err)
+	}
 }
 
 func (p *player) tell(v any) {
@@ -246,8 +264,13 @@ func (p *player) open(name string, v object) {
 	welcome := objectOf(p.t, v["welcome"])
 	delete(v, "welcome")
 	maps.Copy(command, v)
+	handshake := object{"token": command["token"]}
+	if command["token_file"] != nil {
+		delete(command, "token")
+		delete(handshake, "token")
+	}
 	p.tell(command)
-	s := p.accept(name, object{"token": command["token"]})
+	s := p.accept(name, handshake)
 	if p.servers.kind == "node" {
 		p.hello(s)
 	}

@@ -159,6 +159,7 @@ class WorkerDriver {
     const worker = new Worker({
       gateway: c.gateway,
       token: c.token,
+      tokenFile: c.token_file,
       node: c.node,
       slots: c.slots,
       heartbeatMs: c.heartbeat_ms,

@@ -62,6 +62,7 @@ type command struct {
 	Of              int            `json:"of"`
 
 	Gateway       string             `json:"gateway"`
+	TokenFile     string             `json:"token_file"`
 	Node          string             `json:"node"`
 	Slots         int                `json:"slots"`
 	Services      []freeslot.Service `json:"services"`

@@ -50,7 +50,7 @@ func (d *workerDriver) do(c command) {
 
 func (d *workerDriver) start(c *command) error {
 	w, err := worker.New(worker.Config{
-		Gateway: c.Gateway, Token: c.Token,
+		Gateway: c.Gateway, Token: c.Token, TokenFile: c.TokenFile,
 		Node:              freeslot.Node{ID: c.Node, MaxConcurrency: c.Slots, Services: c.Services},
 		HeartbeatInterval: ms(c.HeartbeatMS), StopTimeout: ms(c.StopTimeoutMS), Collectors: []worker.Collection{},
 	})
