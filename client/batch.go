@@ -45,7 +45,7 @@ func (c *Client) submitPart(ctx context.Context, jobs []freeslot.Job, part []int
 		frame[k] = jobs[i]
 		spans[k] = c.tracer.start(ctx, &frame[k])
 	}
-	answer := c.do(ctx, func() *call { return newSubmit(spans) }, func(id string) []byte {
+	answer := c.do(ctx, func() *call { return newSubmit(spans, frame...) }, func(id string) []byte {
 		return wire.AppendSubmitBatch(nil, id, frame)
 	})
 	for k, i := range part {

@@ -29,6 +29,9 @@ type call struct {
 	// attach is true if the answer belongs to handle, or makes a new handle if handle is nil.
 	attach bool
 	handle *Handle
+	// names has the name of each job that this request would take to its connection: a key name for
+	// each job of a submit, empty without an idempotency key, or the job id of an attach.
+	names []string
 	// status and err are the answer to cancel and attach.
 	status freeslot.JobStatus
 	err    error
@@ -36,14 +39,18 @@ type call struct {
 
 func newCancel() *call { return &call{missing: 1, done: make(chan struct{})} }
 
-func newSubmit(spans []jobSpan) *call {
-	return &call{missing: len(spans), done: make(chan struct{}), submitted: make([]Submitted, len(spans)), spans: spans}
+func newSubmit(spans []jobSpan, jobs ...freeslot.Job) *call {
+	k := &call{missing: len(spans), done: make(chan struct{}), submitted: make([]Submitted, len(spans)), spans: spans}
+	for i := range jobs {
+		k.names = append(k.names, keyName(jobs[i].IdempotencyKey))
+	}
+	return k
 }
 
 // newAttach makes the call that takes over the job of an existing handle, or makes a new handle if
 // h is nil.
-func newAttach(h *Handle) *call {
-	return &call{missing: 1, done: make(chan struct{}), attach: true, handle: h}
+func newAttach(job string, h *Handle) *call {
+	return &call{missing: 1, done: make(chan struct{}), attach: true, handle: h, names: []string{job}}
 }
 
 // answer takes the answer to one job of a submit, and reports whether it was the last one. It

@@ -44,7 +44,9 @@ type Client struct {
 	// have answers to bring.
 	connections map[*connection]struct{}
 	// jobs holds the accepted jobs that have no result yet.
-	jobs   map[string]*Handle
+	jobs map[string]*Handle
+	// lost counts, by name, requests without an answer that went with their connections.
+	lost   map[string]int
 	closed bool
 	lastID uint64
 	// failure is the reason that there is no connection.
@@ -71,7 +73,7 @@ func Dial(ctx context.Context, url string, opts Options) (*Client, error) {
 	c := &Client{
 		opts: opts, urls: urls, transport: transport, log: opts.Logger, tracer: newTracer(opts.TracerProvider),
 		ctx: life, cancel: cancel, ready: make(chan struct{}),
-		connections: map[*connection]struct{}{}, jobs: map[string]*Handle{},
+		connections: map[*connection]struct{}{}, jobs: map[string]*Handle{}, lost: map[string]int{},
 	}
 	if plain := loopback.Plain(url); plain != "" && (opts.Token != "" || opts.TokenSource != nil) {
 		c.log.Warn(
@@ -152,7 +154,7 @@ func (c *Client) Submit(ctx context.Context, job freeslot.Job) (*Handle, error) 
 		return nil, err
 	}
 	span := c.tracer.start(ctx, &job)
-	answer := c.do(ctx, func() *call { return newSubmit([]jobSpan{span}) }, func(id string) []byte {
+	answer := c.do(ctx, func() *call { return newSubmit([]jobSpan{span}, job) }, func(id string) []byte {
 		return wire.AppendSubmit(nil, id, &job)
 	})
 	result := answer.submitted[0]
@@ -195,7 +197,7 @@ func (c *Client) Attach(ctx context.Context, jobID string) (*Handle, error) {
 		if known != nil {
 			return known, nil
 		}
-		answer := c.do(ctx, func() *call { return newAttach(nil) }, func(id string) []byte {
+		answer := c.do(ctx, func() *call { return newAttach(jobID, nil) }, func(id string) []byte {
 			return wire.AppendAttach(nil, id, jobID)
 		})
 		if !answer.broken {

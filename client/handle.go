@@ -27,6 +27,10 @@ type Handle struct {
 	job      handle.Job // with client.mu
 	// conn is the connection that brings the job's messages. client.mu guards it.
 	conn *connection
+	// key names the job as call.names does; taken is true if a lost request took the job away.
+	// client.mu guards both.
+	key   string
+	taken bool
 }
 
 // newHandle makes a handle. The caller holds client.mu.
@@ -83,6 +87,8 @@ func (h *Handle) finish(s freeslot.JobStatus, err error) {
 	if h.client.jobs[h.id] == h {
 		delete(h.client.jobs, h.id)
 	}
+	delete(h.client.lost, h.id)
+	delete(h.client.lost, h.key)
 	h.span.end(h.id, s, err)
 	h.job.Finish(&s, err)
 }

@@ -40,9 +40,7 @@ func (conn *connection) receive(m *wire.Message) {
 	case wire.TypeDetached:
 		// The job went to another client, unless this client took it to another connection.
 		if h := c.jobs[m.JobID]; h != nil && h.conn == conn {
-			h.finish(freeslot.JobStatus{}, &freeslot.Error{
-				Code: freeslot.CodeUnavailable, Message: "another client attached to the job and gets its result",
-			})
+			c.detached(h)
 		}
 	case wire.TypeGoaway:
 		if !conn.leaving {
@@ -70,6 +68,7 @@ func (conn *connection) accepted(m *wire.Message) {
 		h = newHandle(conn, m.JobID, m.Position, k.spans[index])
 		conn.client.jobs[m.JobID] = h
 	}
+	h.key = k.names[index]
 	if k.answer(index, Submitted{Handle: h}) {
 		conn.answered(m.ID, k)
 	}
@@ -144,7 +143,9 @@ func (conn *connection) answered(id string, k *call) {
 // failPending fails the calls under way. The caller holds mu.
 func (conn *connection) failPending(err error, broken bool) {
 	for id, k := range conn.pending {
-		k.broken = broken
+		if k.broken = broken; broken {
+			conn.client.lose(k)
+		}
 		k.fail(err)
 		conn.answered(id, k)
 	}

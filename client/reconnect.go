@@ -173,8 +173,8 @@ func (c *Client) takeOrphans(conn *connection) []*Handle {
 	defer c.mu.Unlock()
 	var orphans []*Handle
 	for _, h := range c.jobs {
-		if h.conn != conn && (h.conn.dead || h.conn.leaving) {
-			h.conn = conn
+		if h.taken || h.conn != conn && (h.conn.dead || h.conn.leaving) {
+			h.conn, h.taken = conn, false
 			orphans = append(orphans, h)
 		}
 	}
@@ -192,7 +192,7 @@ func (c *Client) takeOrphans(conn *connection) []*Handle {
 func (conn *connection) adopt(h *Handle) {
 	pauses := conn.client.newBackoff()
 	for {
-		k := newAttach(h)
+		k := newAttach(h.id, h)
 		id, ok := conn.beginAttach(k)
 		if !ok {
 			return
