@@ -182,6 +182,8 @@ func TestEveryCode(t *testing.T) {
 	if got.Header.Get("Retry-After") != "1" {
 		t.Error("503 without Retry-After")
 	}
+	check(submit(&freeslot.Error{Code: freeslot.CodeConflict, Message: "another job has the key"}), 409, freeslot.CodeConflict)
+	check(submit(&freeslot.Error{Code: freeslot.CodeNotAdmitted, Message: "the chain refuses it"}), 403, freeslot.CodeNotAdmitted)
 	check(submit(cell.ErrStopped), 503, freeslot.CodeUnavailable)
 	got = check(submit(errors.New("secret detail")), 500, freeslot.CodeInternal)
 	if strings.Contains(got.Text, "secret") {
@@ -189,7 +191,7 @@ func TestEveryCode(t *testing.T) {
 	}
 	for _, code := range []freeslot.Code{
 		freeslot.CodeInvalidArgument, freeslot.CodePayloadTooLarge, freeslot.CodeNoMatchingNode, freeslot.CodeOverloaded, freeslot.CodeRateLimited, freeslot.CodeUnavailable,
-		freeslot.CodeUnauthenticated, freeslot.CodePermissionDenied, freeslot.CodeNotFound, freeslot.CodeInternal,
+		freeslot.CodeUnauthenticated, freeslot.CodePermissionDenied, freeslot.CodeNotAdmitted, freeslot.CodeNotFound, freeslot.CodeConflict, freeslot.CodeInternal,
 	} {
 		if !reached[code] {
 			t.Error("not reached:", code)

@@ -220,24 +220,35 @@ func TestDeclaredRefusals(t *testing.T) {
 	}
 }
 
-// TestUnknownParameters: each operation, also of a feature, refuses a query parameter that it does
-// not have. A filter with a typo would find everything.
-func TestUnknownParameters(t *testing.T) {
+// TestRefusedRequests: each operation, also of a feature, refuses a query parameter that it does not
+// have, since a filter with a typo would find everything, and a body that is too large.
+func TestRefusedRequests(t *testing.T) {
 	t.Parallel()
 	unaudited := func(d *api.Deps) { d.Audit = nil }
 	f := apitest.New(t, api.Config{}, new(fakeQueues).use, new(fakeControl).use, withFeatures, unaudited)
+	large := strings.Repeat("x", 9<<20) // the largest limit is 8 MiB
 	for path, item := range apitest.At(documentOf(t, f), "paths").(map[string]any) {
 		if !strings.HasPrefix(path, "/v1/") && !strings.HasPrefix(path, "/admin/") {
 			continue // a route outside the API
 		}
 		for method, op := range item.(map[string]any) {
-			got := f.Do(t, strings.ToUpper(method), strings.NewReplacer("{", "", "}", "").Replace(path)+"?no_such=1", "")
-			if got.Status != http.StatusBadRequest || got.Body["code"] != "invalid_argument" || got.Body["field"] != "no_such" ||
-				got.Body["message"] != "no_such is an unknown query parameter" {
-				t.Errorf("%s %s: %d %s, expected 400 invalid_argument with the field no_such", method, path, got.Status, got.Text)
+			route, probe := strings.ToUpper(method)+" "+path, strings.NewReplacer("{", "", "}", "").Replace(path)
+			check := func(status int, code freeslot.Code, got apitest.Response) {
+				t.Helper()
+				if got.Status != status || got.Body["code"] != string(code) {
+					t.Errorf("%s: %d %s, expected %d %s", route, got.Status, got.Text, status, code)
+				}
+				if apitest.At(op, "responses", strconv.Itoa(status)) == nil {
+					t.Errorf("%s does not declare the answer %d", route, status)
+				}
 			}
-			if apitest.At(op, "responses", "400") == nil {
-				t.Errorf("%s %s declares no 400, which it can answer with", method, path)
+			got := f.Do(t, strings.ToUpper(method), probe+"?no_such=1", "")
+			check(http.StatusBadRequest, freeslot.CodeInvalidArgument, got)
+			if got.Body["field"] != "no_such" || got.Body["message"] != "no_such is an unknown query parameter" {
+				t.Errorf("%s: %s, expected the field no_such", route, got.Text)
+			}
+			if method == "post" || method == "put" {
+				check(http.StatusRequestEntityTooLarge, freeslot.CodePayloadTooLarge, f.Do(t, strings.ToUpper(method), probe, large))
 			}
 		}
 	}
