@@ -16,6 +16,7 @@ import threading
 import urllib.error
 import urllib.request
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any, AsyncIterator
 
 from freeslot import Worker
@@ -29,10 +30,19 @@ class Process:
 
     def __init__(self, *command: str) -> None:
         self.popen = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+        self.lines: SimpleQueue[str] = SimpleQueue()
+        self._reader = threading.Thread(target=self._read, daemon=True)  # a full pipe would hold the program up
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.popen.stderr is not None
+        with self.popen.stderr:
+            for line in self.popen.stderr:
+                self.lines.put(line)
+        self.lines.put("")
 
     def line(self) -> str:
-        assert self.popen.stderr is not None
-        line = self.popen.stderr.readline()
+        line = self.lines.get()
         assert line, f"the program ended with {self.popen.wait()}"
         return line
 
@@ -42,11 +52,9 @@ class Process:
     def end(self, number: int = signal.SIGKILL) -> int:
         if self.popen.poll() is None:
             self.popen.send_signal(number)
-        if self.popen.stderr is not None and not self.popen.stderr.closed:
-            for _ in self.popen.stderr:  # a full pipe would keep the program from ending
-                pass
-            self.popen.stderr.close()
-        return self.popen.wait()
+        code = self.popen.wait()
+        self._reader.join(5)  # children of the program may live on with its standard error
+        return code
 
 
 class Redis:
@@ -150,12 +158,12 @@ class System:
 async def working(
     system: System, services: dict[str, Any], node: str = "", replicas: list[Replica] | None = None, **options: Any
 ) -> AsyncIterator[Worker]:
-    """A worker that all replicas know."""
+    """A worker that all replicas know. Functions of the module program run in processes."""
     replicas = replicas or system.replicas
     node = node or "py-" + secrets.token_hex(4)
     worker = Worker(",".join(r.url for r in replicas), token=system.token, node=node, **options)
     for service, handler in services.items():
-        worker.service(service)(handler)
+        worker.service(service, process=handler.__module__ == "program")(handler)
     await worker.start()
     try:
         for replica in replicas:
