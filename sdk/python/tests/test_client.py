@@ -5,6 +5,9 @@ import json
 import os
 import secrets
 import signal
+import socket
+import threading
+from queue import SimpleQueue
 from typing import Any
 
 import pytest
@@ -22,6 +25,7 @@ from freeslot import (
     LabelRule,
     Requirement,
     RunningJob,
+    _socket,
 )
 from freeslot.sync import SyncClient
 
@@ -336,6 +340,32 @@ def test_each_connect_asks_for_a_token(own: System) -> None:
     asyncio.run(main())
 
 
+def test_a_source_of_tokens_fails(replica: Replica) -> None:
+    async def main() -> None:
+        async def hangs() -> str:
+            await asyncio.Event().wait()
+            return ""
+
+        with pytest.raises(Error) as late:
+            await Client(replica.url, token_source=hangs, dial_timeout=0.01).connect()
+        assert (late.value.code, late.value.field) == ("unavailable", "token_source")
+
+        def source() -> str:
+            if not tokens:
+                tokens.append("")
+                raise OSError
+            return tokens[0]
+
+        tokens: list[str] = []
+        client = Client(replica.url, token_source=source)
+        with pytest.raises(OSError):
+            await client.connect()
+        async with client:
+            pass
+
+    asyncio.run(main())
+
+
 def test_nothing_listens() -> None:
     async def main() -> None:
         with pytest.raises(Error) as nothing:
@@ -388,6 +418,35 @@ def test_a_client_for_threads(system: System, replica: Replica) -> None:
     asyncio.run(main())
 
 
+def test_close_ends_the_calls_of_other_threads(replica: Replica) -> None:
+    for _ in range(5):
+        with SyncClient(replica.url) as client:
+            ends: SimpleQueue[str] = SimpleQueue()
+
+            def waits(client: SyncClient = client, ends: SimpleQueue[str] = ends) -> None:
+                with pytest.raises(ClosedError):
+                    client._call(asyncio.Event().wait(), None)  # ends by nothing else
+                ends.put("waits")
+
+            def calls(client: SyncClient = client, ends: SimpleQueue[str] = ends) -> None:
+                code = "not_found"
+                while code == "not_found":
+                    with pytest.raises(Error) as error:
+                        client.cancel("0-01JD5Y8G6W9V0M5T2C3Q4R7X8Z")
+                    code = error.value.code
+                    ends.put(code)
+
+            threads = [threading.Thread(target=target, daemon=True) for target in (waits, calls, calls, calls)]
+            for thread in threads:
+                thread.start()
+            assert ends.get(timeout=60) == "not_found"
+        for thread in threads:
+            thread.join(60)
+            assert not thread.is_alive()
+        with pytest.raises(ClosedError):
+            client.cancel("0-01JD5Y8G6W9V0M5T2C3Q4R7X8Z")
+
+
 def fork(client: SyncClient) -> None:
     """A forked process has the client's memory, but not its thread."""
     child = os.fork()
@@ -435,6 +494,26 @@ def test_positions(system: System, replica: Replica) -> None:
             await first
 
     asyncio.run(main())
+
+
+def test_a_dial_that_is_given_up_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A frozen replica accepts connections, and says nothing."""
+
+    def patient(url: str, **options: Any) -> Any:
+        return connect(url, **{**options, "close_timeout": 600})
+
+    connect = _socket.connect
+    monkeypatch.setattr(_socket, "connect", patient)
+
+    async def main(frozen: socket.socket) -> None:
+        url = f"ws://127.0.0.1:{frozen.getsockname()[1]}"
+        async with asyncio.timeout(60):
+            with pytest.raises(Error) as late:
+                await Client(url, dial_timeout=0.05).connect()
+        assert late.value.code == "unavailable"
+
+    with socket.create_server(("127.0.0.1", 0)) as frozen:
+        asyncio.run(main(frozen))
 
 
 def test_the_loop_of_a_client(replica: Replica) -> None:

@@ -13,6 +13,7 @@ from websockets.typing import Subprotocol
 
 _MAX_REFUSAL = 64 << 10
 _WRITE_TIMEOUT = 10.0
+_LOST = (OSError, RuntimeError)  # of a transport whose network is gone; uvloop raises RuntimeError
 
 
 class Refused(Exception):
@@ -44,6 +45,13 @@ class _Protocol(WebSocketClientProtocol):
     def data_received(self, data: bytes) -> None:
         self.received += len(data)
         super().data_received(data)
+
+    async def handshake(self, *args: Any, **options: Any) -> None:
+        try:
+            await super().handshake(*args, **options)
+        except asyncio.CancelledError:
+            self.transport.abort()  # the library would wait for the other side's end of the connection
+            raise
 
     async def read_http_response(self) -> Tuple[int, Headers]:
         # A redirect ends here as well: the token is for the configured hosts alone.
@@ -104,6 +112,8 @@ class Socket:
             if code is None and err.sent and err.sent.code != 1006:
                 code = err.sent.code  # this side found a defect
             raise Closed(code) from None
+        except _LOST:
+            raise Closed(None) from None
 
     async def send(self, text: str) -> None:
         """Writes a message, and waits while the other side does not read.
@@ -117,7 +127,7 @@ class Socket:
                 await self._protocol.send(text)
         except ConnectionClosed:
             raise Closed(None) from None
-        except TimeoutError:
+        except _LOST:
             self.cut()
             raise Closed(None) from None
 
@@ -138,7 +148,7 @@ class Socket:
         try:
             async with asyncio.timeout(timeout):
                 await self._protocol.close()
-        except (TimeoutError, ConnectionClosed):
+        except (ConnectionClosed, *_LOST):
             pass
         finally:
             self.cut()

@@ -456,20 +456,24 @@ class Client:
         if self._loop is not None or self._closed:
             raise ClosedError() if self._closed else RuntimeError("connect was called before")
         self._loop = asyncio.get_running_loop()
+        try:
+            first = await self._dial_any()
+        except BaseException:
+            self._loop = None
+            raise
+        self._use(first)
+        self._spawn(self._stay_connected(first))
+
+    async def _dial_any(self) -> _Connection:
         failures: list[Error] = []
         for index in range(len(self._urls)):
             try:
-                first = await self._dial(index)
-                break
+                return await self._dial(index)
             except Error as err:
                 failures.append(err)
-        else:
-            self._loop = None
-            error = failures[0]
-            error.message = "; ".join(failure.message for failure in failures)
-            raise error
-        self._use(first)
-        self._spawn(self._stay_connected(first))
+        error = failures[0]
+        error.message = "; ".join(failure.message for failure in failures)
+        raise error
 
     async def close(self) -> None:
         """Ends the connection. Calls under way and waits without a result raise ClosedError.
@@ -499,10 +503,7 @@ class Client:
     async def _dial(self, index: int) -> _Connection:
         """Connects to one replica and takes its welcome."""
         url = self._urls[index]
-        token = self._token
-        if self._token_source is not None:
-            got = self._token_source()
-            token = await got if inspect.isawaitable(got) else got
+        token = await self._ask_token()
         headers = {"User-Agent": self._agent}
         if token:
             headers["Authorization"] = "Bearer " + token
@@ -528,6 +529,21 @@ class Client:
             raise Error("unavailable", f"connect to {host}: {err}") from None
         except Exception as err:
             raise Error("unavailable", f"connect to {host}: {reason_of(err)}") from err
+
+    async def _ask_token(self) -> str:
+        if self._token_source is None:
+            return self._token
+        got = self._token_source()
+        if not inspect.isawaitable(got):
+            return str(got or "")
+        try:
+            async with asyncio.timeout(self._dial_timeout) as limit:
+                token: str = await got
+                return token
+        except TimeoutError:
+            if not limit.expired():  # it is the source's own
+                raise
+            raise Error("unavailable", "token_source: no answer in time", "token_source") from None
 
     def _backoff(self) -> Backoff:
         return Backoff(self._min_backoff, self._max_backoff, 2)

@@ -21,12 +21,15 @@ from types import TracebackType
 from typing import Any, Coroutine, Iterable, Iterator, TypeVar
 
 from ._errors import ClosedError, Error
+from ._tasks import end_tasks
 from ._types import Assignment, Job, JobStatus, Progress, make_job
 from .client import Client, Handle
 
 __all__ = ["SyncClient", "SyncHandle"]
 
 T = TypeVar("T")
+
+_CLOSE_GRACE = 5.0
 
 
 class SyncHandle:
@@ -86,6 +89,8 @@ class SyncClient:
         self._process = os.getpid()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
+        self._lock = threading.Lock()
+        self._closing = False  # no call begins any more
 
     def __enter__(self) -> SyncClient:
         self.connect()
@@ -100,29 +105,35 @@ class SyncClient:
         """Connects to a replica. Raises Error."""
         if self._thread is not None:
             raise RuntimeError("connect was called before")
-        loop = self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=loop.run_forever, name="freeslot-client", daemon=True)
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._live, args=(self._loop,), name="freeslot-client", daemon=True)
         self._thread.start()
         try:
             self._call(self._client.connect(), None)
         except BaseException:
-            self._end()
+            self.close()
             raise
 
     def close(self) -> None:
-        """Ends the connection; the jobs go on."""
-        if self._loop is None or self._loop.is_closed() or os.getpid() != self._process:
+        """Ends the connection; the jobs go on. Calls of other threads raise ClosedError."""
+        if self._loop is None or self._thread is None or os.getpid() != self._process:
             return
-        try:
-            self._call(self._client.close(), None)
-        finally:
-            self._end()
-
-    def _end(self) -> None:
-        assert self._loop is not None and self._thread is not None
-        self._loop.call_soon_threadsafe(self._loop.stop)
+        with self._lock:
+            if not self._closing:
+                self._closing = True
+                asyncio.run_coroutine_threadsafe(self._stop(self._loop), self._loop)
         self._thread.join()
-        self._loop.close()
+
+    async def _stop(self, loop: asyncio.AbstractEventLoop) -> None:
+        try:
+            await self._client.close()
+        finally:
+            loop.stop()
+
+    def _live(self, loop: asyncio.AbstractEventLoop) -> None:
+        loop.run_forever()
+        loop.run_until_complete(end_tasks(_CLOSE_GRACE))  # with the calls that close did not end
+        loop.close()
 
     def _call(self, work: Coroutine[Any, Any, T], timeout: float | None) -> T:
         if os.getpid() != self._process:
@@ -131,13 +142,15 @@ class SyncClient:
         if self._loop is None:
             work.close()
             raise RuntimeError("connect first, or use the client with with")
-        try:
+        with self._lock:
+            if self._closing:
+                work.close()
+                raise ClosedError()
             future = asyncio.run_coroutine_threadsafe(work, self._loop)
-        except RuntimeError:
-            work.close()
-            raise ClosedError() from None
         try:
             return future.result(timeout)
+        except concurrent.futures.CancelledError:
+            raise ClosedError() from None
         except concurrent.futures.TimeoutError:
             if future.done():  # the error is the call's own
                 raise
