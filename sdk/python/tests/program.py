@@ -6,6 +6,7 @@ import asyncio
 import multiprocessing
 import os
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -23,6 +24,11 @@ worker = Worker(
     stop_timeout=60,
     interrupt_grace=0.2,
 )
+
+if __name__ != "__main__" and (gate := os.environ.get("IMPORT_GATE")):
+    Path(gate + ".reached").touch()
+    while not Path(gate).exists():
+        time.sleep(0.01)
 
 
 @worker.service("echo")
@@ -65,6 +71,33 @@ async def stubborn(job: RunningJob) -> None:
             await asyncio.sleep(60)
         except asyncio.CancelledError:
             Path(job.payload).touch()
+
+
+@worker.service("forks")
+def forks(job: RunningJob) -> Any:
+    """Has children of both kinds, and ends them."""
+    context = multiprocessing.get_context("fork")
+    child = context.Process(target=time.sleep, args=(600,), daemon=True)
+    child.start()
+    child.terminate()
+    child.join(20)
+    assert child.exitcode == -signal.SIGTERM, child.exitcode
+    sleep = subprocess.Popen(["sleep", "600"])
+    sleep.terminate()
+    assert sleep.wait(20) == -signal.SIGTERM
+    with context.Pool(2) as pool:
+        return pool.map(abs, [-1, -2])
+
+
+@worker.service("forks-process", process=True)
+def forks_process(job: RunningJob) -> Any:
+    return forks(job)
+
+
+@worker.service("waits", process=True)
+def waits(job: RunningJob) -> None:
+    job.wait_cancelled()
+    raise RuntimeError(job.cause)
 
 
 @worker.service("process", process=True)

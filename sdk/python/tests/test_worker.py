@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 import threading
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,11 @@ from test_client import echo, held
 from freeslot import Client, Error, FinalError, JobError, RetryableError, RunningJob, SupersededError, Worker
 
 PROGRAM = Path(__file__).with_name("program.py")
+
+
+class Mute(Exception):
+    def __str__(self) -> str:
+        raise ValueError
 
 
 def program(system: System, node: str, *args: str) -> Process:
@@ -61,6 +67,12 @@ def test_errors_of_handlers(system: System, replica: Replica) -> None:
                 raise FinalError("no_voice", "there is no voice")
             case "code":
                 raise FinalError("not a code")
+            case "texts":
+                raise FinalError("odd", 5)  # type: ignore[arg-type]
+            case "delay":
+                raise RetryableError("odd", "no delay", delay=timedelta(seconds=1))  # type: ignore[arg-type]
+            case "mute":
+                raise Mute
             case "retry":
                 raise RetryableError("busy", f"attempt {job.attempt}", delay=0)
             case "exit":
@@ -83,6 +95,8 @@ def test_errors_of_handlers(system: System, replica: Replica) -> None:
             for payload, code, message in (
                 ("final", "no_voice", "there is no voice"),
                 ("code", "handler_error", "not a code"),
+                ("texts", "odd", "5"),
+                ("mute", "handler_error", "Mute: (it has no text)"),
                 ("exit", "handler_error", "SystemExit: 3"),
                 ("object", "handler_error", "the handler's result cannot be encoded as JSON"),
                 ("large", "result_too_large", "the result has 2002 bytes, the node's limit is 1000"),
@@ -93,6 +107,7 @@ def test_errors_of_handlers(system: System, replica: Replica) -> None:
                 assert (error.code, error.status.state) == (code, "failed")
                 assert message in error.message
             assert (await failure(client, "e.plain")).message == "SystemExit: 4"
+            assert (await failure(client, "e.bad", "delay", max_attempts=1)).message == "no delay"
             dead = await failure(client, "e.bad", "retry", max_attempts=2)
             assert (dead.status.state, dead.status.failures, dead.code) == ("dead", 2, "busy")
             assert dead.message == "attempt 2"
@@ -310,13 +325,13 @@ def test_a_third_signal_ends_the_process(system: System, replica: Replica, tmp_p
         try:
             async with Client(replica.url) as client:
                 await aeventually(lambda: replica.has("stubborn"))
-                handle = await client.submit("stubborn", str(tmp_path / "told"))
+                handle = await client.submit("spin", str(tmp_path / "never"))
                 async for _ in handle.progress():
                     break
                 process.send(signal.SIGTERM)
                 await aeventually(lambda: replica.nodes()["stubborn"]["status"] == "draining")
                 process.send(signal.SIGTERM)
-                await aeventually((tmp_path / "told").exists)
+                await aeventually(lambda: not replica.has("stubborn"))
                 process.send(signal.SIGTERM)
                 assert await asyncio.to_thread(process.popen.wait) == 1
                 await client.cancel(handle.job_id)
@@ -342,12 +357,15 @@ def test_a_busy_handler_does_not_lose_the_node(own: System, tmp_path: Path) -> N
                 began = replica.nodes()["busy"]["last_heartbeat_ms"]
                 node = await aeventually(lambda: beaten(replica, began + 2 * 2000))
                 assert node["status"] == "online"
+                process.send(signal.SIGTERM)  # the handler does not let the program's loop see it
+                await aeventually(lambda: replica.nodes()["busy"]["status"] == "draining")
                 (tmp_path / "go").touch()
                 for handle, result in zip(handles, ("spun", "gripped")):
                     status = await handle
                     assert (status.result, status.attempt) == (result, 1)
+                assert await asyncio.to_thread(process.popen.wait) == 0
         finally:
-            process.end(signal.SIGTERM)
+            process.end()
 
     def beaten(replica: Replica, after: int) -> dict[str, Any] | None:
         node = replica.nodes()["busy"]

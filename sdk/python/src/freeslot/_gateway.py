@@ -389,7 +389,7 @@ def _reaches_redis(m: dict[str, Any]) -> bool:
 
 
 class Gateway:
-    """Keeps the node connected. on_job, on_cancel and on_sync get what gateways push."""
+    """Keeps the node connected. on_job, on_cancel and on_sync get what gateways push, on_ended its tasks."""
 
     def __init__(
         self,
@@ -398,9 +398,11 @@ class Gateway:
         on_job: Callable[[frames.Delivery], None],
         on_cancel: Callable[[str], None],
         on_sync: Callable[[], None],
+        on_ended: Callable[[asyncio.Task[None]], None],
     ) -> None:
         self.config = config
         self.epoch = epoch
+        self._on_ended = on_ended
         self.on_job, self.on_cancel, self.on_sync = on_job, on_cancel, on_sync
         self.urls = gateway_urls(config.gateway)
         self.current: Link | None = None
@@ -436,6 +438,7 @@ class Gateway:
         _log.info("connected to gateway %s", link.host)
         self._adopt(link, True)
         self._keeper = asyncio.create_task(self._keep(link))
+        self._keeper.add_done_callback(self._on_ended)
 
     async def stop(self) -> None:
         """Says goodbye and waits for everything to end."""
@@ -455,6 +458,7 @@ class Gateway:
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._on_ended)
 
     # Calls.
 

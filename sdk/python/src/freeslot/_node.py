@@ -98,7 +98,7 @@ class Node:
         self._idle = asyncio.Event()
         self._hurry = asyncio.Event()
         self._stop = asyncio.Event()
-        self._failed = asyncio.Event()
+        self._failed = asyncio.Event()  # another process has the node
         self._reported = asyncio.Event()
         self._failure: Error | None = None
         self._lease: asyncio.TimerHandle | None = None
@@ -133,7 +133,10 @@ class Node:
         with self._lock:
             posts, self._posts = self._posts, []
         for call, args in posts:
-            call(*args)
+            try:
+                call(*args)
+            except Exception as err:  # the other posts count all the same
+                self._break(err)
 
     # Life.
 
@@ -147,7 +150,7 @@ class Node:
         while not self._stop.is_set():
             # Each try is an incarnation of its own: an earlier one whose answer was lost may have registered.
             gateway = Gateway(
-                self.settings.gateway, os.urandom(16).hex(), self._job, self.ledger.ask, self.request_beat
+                self.settings.gateway, os.urandom(16).hex(), self._job, self.ledger.ask, self.request_beat, self._ended
             )
             self._gateway = gateway
             try:
@@ -190,7 +193,7 @@ class Node:
             task.cancel()
         await asyncio.gather(*loops, return_exceptions=True)
         self.ledger.closed = True
-        if self._failure is not None:
+        if self._failed.is_set():
             await self._supersede()
         for task in list(self._tasks):  # reports without an answer
             task.cancel()
@@ -198,7 +201,7 @@ class Node:
         if self._lease is not None:
             self._lease.cancel()
         assert self._gateway is not None
-        if self._failure is None:
+        if not self._failed.is_set():
             try:
                 if lost := await self._gateway.deregister():
                     _log.warning("jobs %s were handed back, as their ends could not be reported", lost)
@@ -223,10 +226,9 @@ class Node:
         self._hurry.set()
         self._stop.set()
 
-    def _fail(self, error: Error) -> None:
-        if self._failure is None:
-            self._failure = error
-            self._failed.set()
+    def _fail(self, error: SupersededError) -> None:
+        self._failure = self._failure or error
+        self._failed.set()
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
@@ -236,8 +238,13 @@ class Node:
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (err := task.exception()) is not None:
-            _log.error("a defect of the worker ends it", exc_info=err)
-            self._fail(Error("internal", f"a defect of the worker: {err!r}"))
+            self._break(err)
+
+    def _break(self, err: BaseException) -> None:
+        """Ends the worker after a defect. Its jobs go to other nodes."""
+        _log.error("a defect of the worker ends it", exc_info=err)
+        self._failure = self._failure or Error("internal", f"a defect of the worker: {err!r}")
+        self.hurry()
 
     async def _drain(self) -> None:
         """Lets running handlers end, then interrupts them, then gives up those that do not return."""
@@ -351,6 +358,8 @@ class Node:
     def returned(self, attempt: Attempt, outcome: Outcome) -> None:
         """The handler has returned. The runner posts it, once for each attempt that it began."""
         self.handling -= 1
+        if outcome.interrupted and not attempt.cause:
+            attempt.cause = STOPPING
         if attempt.left:  # it was given up before
             self._withhold(-attempt.slots)
         else:

@@ -11,10 +11,11 @@ import multiprocessing
 import os
 import signal
 import threading
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, wait
 from queue import SimpleQueue
 from typing import Any, Callable
 
+from . import _signals
 from ._running import Outcome, RunningJob, encode, outcome_of
 
 _FIELDS = ("payload", "id", "attempt", "tenant", "service", "slots", "requirement", "traceparent")
@@ -22,20 +23,30 @@ _context = multiprocessing.get_context("spawn")
 
 
 class _Child:
-    """A process and the pipe to it. One thread at a time uses it, but any may cancel or kill."""
+    """A process and the pipe to it. One thread at a time uses it, but any may wake that or kill."""
 
     def __init__(self) -> None:
         self.pipe, theirs = _context.Pipe()
+        self.woken, self.wake = _context.Pipe(duplex=False)
         self.process = _context.Process(target=_serve, args=(theirs,), name="freeslot-handler")
-        self.process.start()
-        theirs.close()
+        try:
+            self.process.start()
+        except BaseException:
+            self._close()
+            raise
+        finally:
+            theirs.close()
+
+    def _close(self) -> None:
+        for pipe in (self.pipe, self.woken, self.wake):
+            pipe.close()
 
     def end(self) -> int:
         """Kills the process and returns its exit code."""
         self.process.kill()
         self.process.join()
         code = self.process.exitcode
-        self.pipe.close()
+        self._close()
         self.process.close()
         return -signal.SIGKILL if code is None else code
 
@@ -117,33 +128,47 @@ class Run:
     def __call__(self) -> Outcome:
         try:
             child = self._processes.take()
-        except OSError as err:
+        except Exception as err:
             return Outcome(code="start_failed", message=f"the process did not start: {err}", retryable=True)
         try:
             fields = {name: getattr(self._job, name) for name in _FIELDS}
             with self._lock:
-                child.pipe.send(("job", self._handler, fields, self._processes.max_result_bytes))
                 self._child = child
                 if self._job.cancelled:
-                    child.pipe.send(("cancel", self._job.cause))
+                    child.wake.send_bytes(b"x")
                 if self._given_up:
                     child.process.kill()
-            while True:
-                kind, value = child.pipe.recv()
-                if kind == "done":
-                    break
-                if self._job._report is not None:
-                    self._job._report(value)
+            # It waits while a new process imports the program, so not with the lock.
+            child.pipe.send(("job", self._handler, fields, self._processes.max_result_bytes))
+            outcome = self._follow(child)
             with self._lock:
                 self._child = None
-            self._processes.give(child)
-            outcome: Outcome = value
+            while child.woken.poll():
+                child.woken.recv_bytes()
+            if self._given_up:
+                self._processes.drop(child)
+            else:
+                self._processes.give(child)
             return outcome
         except (EOFError, OSError):
             return self._died(child)
         except Exception as err:  # the function or the payload cannot be sent
             self._died(child)
             return outcome_of(err, self._job.id)
+
+    def _follow(self, child: _Child) -> Outcome:
+        """Takes the job's progress and its end, and tells the process to stop."""
+        while True:
+            if child.woken in wait([child.pipe, child.woken]):
+                child.woken.recv_bytes()
+                child.pipe.send(("cancel", self._job.cause))
+                continue
+            kind, value = child.pipe.recv()
+            if kind == "done":
+                outcome: Outcome = value
+                return outcome
+            if self._job._report is not None:
+                self._job._report(value)
 
     def _died(self, child: _Child) -> Outcome:
         with self._lock:
@@ -155,13 +180,10 @@ class Run:
         return Outcome(code=f"exit_{code}", message=f"the handler's process ended with {code}", retryable=code == 75)
 
     def cancel(self, cause: str) -> None:
-        self._job._cancel(cause)
         with self._lock:
+            self._job._cancel(cause)
             if self._child is not None:
-                try:
-                    self._child.pipe.send(("cancel", cause))
-                except OSError:  # the process has just died
-                    pass
+                self._child.wake.send_bytes(b"x")
 
     def give_up(self) -> None:
         """Kills the process: unlike a thread it need not keep its slots."""
@@ -174,8 +196,7 @@ class Run:
 def _serve(pipe: Connection) -> None:
     """The life of a child."""
     # Signals of a terminal or a service manager reach the children, too. The worker decides.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    _signals.handle(lambda: None)
     jobs: SimpleQueue[tuple[Callable[[RunningJob], Any], RunningJob, int]] = SimpleQueue()
     writing = threading.Lock()
     current: list[RunningJob] = []

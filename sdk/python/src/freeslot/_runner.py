@@ -58,19 +58,27 @@ class Handlers:
             traceparent=job.get("traceparent", ""),
             report=lambda raw: self._node.report(attempt, raw),
         )
+        attempt.work = _Thread(running)
+        try:
+            self._begin(attempt, running, service)
+        except Exception as err:
+            # No thread could be started, for instance. The job may fare better elsewhere.
+            message = f"the handler did not start: {err}"
+            self.returned(attempt, Outcome(code="start_failed", message=message, retryable=True))
+
+    def _begin(self, attempt: Attempt, job: RunningJob, service: Service) -> None:
         if service.kind == "coroutine":
-            self._start(_Coroutine(self, attempt, running, service.handler))
+            attempt.work = _Coroutine(self, attempt, job, service.handler)
+            self._start(attempt.work)
         elif service.kind == "thread":
-            attempt.work = _Thread(running)
-            self._threads.submit(self._call, attempt, running, service.handler)
+            self._threads.submit(self._call, attempt, job, lambda: self._encode(service.handler(job)))
         else:
             if self._processes is None:
                 from ._process import Processes
 
                 self._processes = Processes(self._max_result_bytes)
-            run = self._processes.prepare(running, service.handler)
-            attempt.work = run
-            self._threads.submit(lambda: self.returned(attempt, run()))
+            attempt.work = self._processes.prepare(job, service.handler)
+            self._threads.submit(self._call, attempt, job, attempt.work)
 
     def cancel(self, attempt: Attempt) -> None:
         attempt.work.cancel(attempt.cause)
@@ -87,9 +95,12 @@ class Handlers:
     def returned(self, attempt: Attempt, outcome: Outcome) -> None:
         self._node.post(self._node.returned, attempt, outcome)
 
-    def _call(self, attempt: Attempt, job: RunningJob, handler: Callable[[RunningJob], Any]) -> None:
+    def _encode(self, result: Any) -> Outcome:
+        return encode(result, self._max_result_bytes)
+
+    def _call(self, attempt: Attempt, job: RunningJob, work: Callable[[], Outcome]) -> None:
         try:
-            outcome = encode(handler(job), self._max_result_bytes)
+            outcome = work()
         except BaseException as err:
             outcome = outcome_of(err, job.id)
         self.returned(attempt, outcome)
@@ -97,28 +108,34 @@ class Handlers:
     # Coroutines. Those that begin at the same time wake the program's loop once.
 
     def _start(self, run: _Coroutine) -> None:
-        run.attempt.work = run
         with self._lock:
             self._starts.append(run)
-            if len(self._starts) > 1:
+            if len(self._starts) > 1 and not self._loop.is_closed():
                 return
-        self.in_program(self._start_all)
+        if not self.in_program(self._start_all):
+            for run in self._take_starts():
+                run.lose()
 
-    def _start_all(self) -> None:
+    def _take_starts(self) -> list[_Coroutine]:
         with self._lock:
             starts, self._starts = self._starts, []
-        for run in starts:
+        return starts
+
+    def _start_all(self) -> None:
+        for run in self._take_starts():
             run.start(self._loop)
 
-    def in_program(self, call: Callable[..., None], *args: Any) -> None:
+    def in_program(self, call: Callable[[], None]) -> bool:
+        """Has call run in the program's loop. False if the program has closed that."""
         try:
-            self._loop.call_soon_threadsafe(call, *args)
-        except RuntimeError:  # the program has closed its loop, and so has ended the handlers
-            pass
+            self._loop.call_soon_threadsafe(call)
+        except RuntimeError:
+            return False
+        return True
 
     async def run(self, job: RunningJob, handler: Callable[[RunningJob], Any]) -> Outcome:
         try:
-            return encode(await handler(job), self._max_result_bytes)
+            return self._encode(await handler(job))
         except asyncio.CancelledError:
             raise
         except BaseException as err:  # sys.exit in a handler must not end the program's loop
@@ -128,7 +145,7 @@ class Handlers:
 class _Coroutine:
     """A coroutine of the program. cancel and give_up are called in the node's loop."""
 
-    __slots__ = ("attempt", "handler", "handlers", "job", "task")
+    __slots__ = ("attempt", "ended", "handler", "handlers", "job", "task")
 
     def __init__(
         self, handlers: Handlers, attempt: Attempt, job: RunningJob, handler: Callable[[RunningJob], Any]
@@ -138,18 +155,30 @@ class _Coroutine:
         self.job = job
         self.handler = handler
         self.task: asyncio.Task[Outcome] | None = None
+        self.ended = False
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         self.task = loop.create_task(self.handlers.run(self.job, self.handler))
         self.task.add_done_callback(self._done)
 
     def _done(self, task: asyncio.Task[Outcome]) -> None:
-        cancelled = Outcome(code="handler_error")
-        self.handlers.returned(self.attempt, cancelled if task.cancelled() else task.result())
+        # A CancelledError without a cancel is the handler's own.
+        cancelled = Outcome(code="handler_error", interrupted=task.cancelling() > 0)
+        self._end(cancelled if task.cancelled() else task.result())
+
+    def _end(self, outcome: Outcome) -> None:
+        if not self.ended:
+            self.ended = True
+            self.handlers.returned(self.attempt, outcome)
+
+    def lose(self) -> None:
+        """Ends the job because the program's loop is closed. So nothing else ends it meanwhile."""
+        self._end(Outcome(code="handler_error", interrupted=True))
 
     def cancel(self, cause: str) -> None:
         self.job._cancel(cause)
-        self.handlers.in_program(self._cancel)
+        if not self.handlers.in_program(self._cancel):
+            self.lose()
 
     def _cancel(self) -> None:
         if self.task is not None:
@@ -179,10 +208,10 @@ class _Threads:
         self._queue: SimpleQueue[tuple[Callable[..., None], tuple[Any, ...]] | None] = SimpleQueue()
 
     def submit(self, call: Callable[..., None], *args: Any) -> None:
-        self._queue.put((call, args))
         if not self._idle.acquire(blocking=False) and self._count < self._most:
+            threading.Thread(target=self._work, name=f"freeslot-handler-{self._count + 1}", daemon=True).start()
             self._count += 1
-            threading.Thread(target=self._work, name=f"freeslot-handler-{self._count}", daemon=True).start()
+        self._queue.put((call, args))
 
     def _work(self) -> None:
         while (item := self._queue.get()) is not None:

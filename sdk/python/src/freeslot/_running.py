@@ -125,6 +125,7 @@ class Outcome:
     delay: float | None = None
     broken: bool = False  # the result cannot be the job's
     stuck: bool = False  # it has not returned, and was given up
+    interrupted: bool = False  # the program's loop ends, and has cancelled it
 
 
 def encode(result: Any, max_bytes: int) -> Outcome:
@@ -144,7 +145,16 @@ def outcome_of(err: BaseException, job: str) -> Outcome:
     """Makes the outcome of a handler that has raised."""
     if isinstance(err, HandlerError):
         code = err.code if isinstance(err.code, str) and _CODE.fullmatch(err.code) else "handler_error"
-        delay = err.delay if isinstance(err, RetryableError) else None
-        return Outcome(code=code, message=err.message, retryable=isinstance(err, RetryableError), delay=delay)
+        delay = getattr(err, "delay", None)
+        if not isinstance(delay, (int, float)) or delay != delay:
+            delay = None
+        return Outcome(code=code, message=_text(err.message), retryable=isinstance(err, RetryableError), delay=delay)
     _log.error("the handler of job %s raised", job, exc_info=err)
-    return Outcome(code="handler_error", message=f"{type(err).__name__}: {err}")
+    return Outcome(code="handler_error", message=f"{type(err).__name__}: {_text(err)}")
+
+
+def _text(value: object) -> str:
+    try:
+        return str(value)
+    except Exception:
+        return "(it has no text)"

@@ -20,14 +20,17 @@ outside the job should make them repeatable, for instance by ``job.id``.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
+import multiprocessing
 import os
 import re
-import signal
 import ssl
 import threading
+from queue import SimpleQueue
 from typing import Any, Callable, Iterable, Mapping, TypeVar
 
+from . import _signals
 from ._errors import Error, invalid
 from ._figures import Figures
 from ._gateway import Config
@@ -35,6 +38,7 @@ from ._node import Node, Settings
 from ._protocol import gateway_urls
 from ._runner import Handlers, Service
 from ._running import RunningJob
+from ._tasks import end_tasks
 
 __all__ = ["RunningJob", "Worker"]
 
@@ -43,6 +47,7 @@ Handler = TypeVar("Handler", bound=Callable[..., Any])
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _STAGES = {"asr": "asr_languages", "tts": "tts_languages", "semantic": "semantic_languages"}
 _MAX_RESULT_BYTES = 16 << 20
+_LOOK_INTERVAL = 0.5  # between looks whether the program has closed its loop
 
 
 class Worker:
@@ -184,13 +189,25 @@ class Worker:
         Raises Error if the gateway refuses the node, SupersededError if another process takes it.
         """
 
-        async def main() -> None:
-            loop = asyncio.get_running_loop()
-            for number in (signal.SIGTERM, signal.SIGINT):
-                loop.add_signal_handler(number, self._signalled)
-            await self.serve()
+        # A coroutine handler that is busy keeps the loop from seeing signals, so a thread waits for them.
+        signals: SimpleQueue[bool] = SimpleQueue()
 
-        asyncio.run(main())
+        def obey() -> None:
+            while signals.get():
+                self._signalled()
+
+        restore = _signals.handle(lambda: signals.put(True))
+        threading.Thread(target=obey, name="freeslot-signals", daemon=True).start()
+        loop = asyncio.new_event_loop()
+        try:
+            asyncio.set_event_loop(loop)
+            loop.run_until_complete(self.serve())
+        finally:
+            restore()
+            signals.put(False)
+            loop.run_until_complete(end_tasks(self._settings.interrupt_grace))
+            asyncio.set_event_loop(None)
+            loop.close()
 
     def _signalled(self) -> None:
         if self._stopping == "hurry":
@@ -204,18 +221,22 @@ class Worker:
             await self.wait()
         except asyncio.CancelledError:
             self.stop(hurry=True)
-            await self.wait()
+            with contextlib.suppress(Error):
+                await self.wait()
             raise
 
     async def start(self) -> None:
         """Connects and registers the node. While no gateway can be reached it tries again.
 
-        Raises Error if a gateway refuses the node, and if the worker is stopped before.
+        The worker ends with the event loop that start runs in, at the latest. Raises Error if a
+        gateway refuses the node, and if the worker is stopped before.
         """
         if self._started is not None:
             raise RuntimeError("the worker was started before")
         if not self._services:
             raise invalid("service", "has no handler, expected at least one")
+        if getattr(multiprocessing.current_process(), "_inheriting", False):
+            raise RuntimeError('a spawned process imports this module: call run below if __name__ == "__main__":')
         loop = asyncio.get_running_loop()
         self._started, self._ended = loop.create_future(), loop.create_future()
         self._settings.profile = self._profile
@@ -226,7 +247,8 @@ class Worker:
             await asyncio.shield(self._started)
         except asyncio.CancelledError:
             self.stop(hurry=True)
-            await self.wait()
+            with contextlib.suppress(Error):
+                await self.wait()
             raise
 
     async def wait(self) -> None:
@@ -256,11 +278,7 @@ class Worker:
         except BaseException as err:
             error = err
         for future in (self._started, self._ended):
-            assert future is not None
-            try:
-                loop.call_soon_threadsafe(_settle, future, error)
-            except RuntimeError:  # the program has closed its loop
-                pass
+            _settle_in(loop, future, error)
 
     async def _live(self, loop: asyncio.AbstractEventLoop) -> None:
         figures = Figures()
@@ -272,6 +290,7 @@ class Worker:
             return handlers[0]
 
         node = Node(self._settings, runner, figures)
+        watching = asyncio.create_task(_until_closed(loop, node))
         try:
             with self._lock:
                 self._node = node
@@ -286,11 +305,27 @@ class Worker:
                 await asyncio.gather(starting, return_exceptions=True)
                 raise Error("closed", "the worker was stopped before it had started")
             await starting
-            loop.call_soon_threadsafe(_settle, self._started, None)
+            _settle_in(loop, self._started, None)
             await node.run()
         finally:
+            watching.cancel()
             figures.stop()
             handlers[0].close()
+
+
+async def _until_closed(program: asyncio.AbstractEventLoop, node: Node) -> None:
+    """Stops the node when the program has closed its loop: no coroutine can run or end any more."""
+    while not program.is_closed():
+        await asyncio.sleep(_LOOK_INTERVAL)
+    node.hurry()
+
+
+def _settle_in(
+    loop: asyncio.AbstractEventLoop, future: asyncio.Future[None] | None, error: BaseException | None
+) -> None:
+    assert future is not None
+    with contextlib.suppress(RuntimeError):  # the program has closed its loop
+        loop.call_soon_threadsafe(_settle, future, error)
 
 
 def _settle(future: asyncio.Future[None], error: BaseException | None) -> None:
