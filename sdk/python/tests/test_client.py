@@ -25,6 +25,7 @@ from freeslot import (
     LabelRule,
     Requirement,
     RunningJob,
+    Worker,
     _socket,
 )
 from freeslot.sync import SyncClient
@@ -514,6 +515,30 @@ def test_a_dial_that_is_given_up_does_not_wait(monkeypatch: pytest.MonkeyPatch) 
 
     with socket.create_server(("127.0.0.1", 0)) as frozen:
         asyncio.run(main(frozen))
+
+
+def test_a_token_in_the_clear_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    """Of addresses of other machines, by client and worker."""
+    urls = "ws://127.0.0.1:1,ws://[::1]:2,ws://a.localhost:3,wss://192.0.2.1:4,ws://user:secret@192.0.2.1:5"
+
+    async def main() -> None:
+        for token in ("", "t"):
+            assert not caplog.messages
+            with pytest.raises(Error):
+                await Client(urls, token=token, dial_timeout=0.01).connect()
+        told = "the token goes to 192.0.2.1:5 in the clear: use wss://"
+        assert caplog.messages == [told]
+        caplog.clear()
+        worker = Worker("ws://localhost:1,ws://192.0.2.1:5", token="t", node="n")
+        worker.service("s")(echo)
+        start = asyncio.create_task(worker.start())
+        await aeventually(lambda: caplog.messages)
+        assert caplog.messages[0] == told
+        worker.stop()
+        with pytest.raises(Error):
+            await start
+
+    asyncio.run(main())
 
 
 def test_the_loop_of_a_client(replica: Replica) -> None:

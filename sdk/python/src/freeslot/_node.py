@@ -30,7 +30,7 @@ from ._ledger import (
     Attempt,
     Ledger,
 )
-from ._protocol import MAX_REPORTS
+from ._protocol import MAX_REPORTS, gateway_urls, warn_of_plain
 from ._running import Outcome
 
 if TYPE_CHECKING:
@@ -145,6 +145,7 @@ class Node:
 
         Raises Error if the node is refused. stop ends it.
         """
+        warn_of_plain(_log, gateway_urls(self.settings.gateway.gateway))
         pauses = Backoff(self.settings.gateway.first_pause, self.settings.gateway.longest_pause)
         said = ""
         while not self._stop.is_set():

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import ipaddress
+import logging
 import ssl
 from urllib.parse import SplitResult, parse_qsl, urlencode, urlsplit, urlunsplit
 
@@ -61,6 +63,20 @@ def _split(text: str) -> SplitResult | None:
     except ValueError:
         return None
     return parts if parts.hostname else None
+
+
+def warn_of_plain(log: logging.Logger, urls: list[str]) -> None:
+    """Warns if a token would go over the network in the clear."""
+    plain = [host_of(url) for url in urls if url.startswith("ws:") and not _is_loopback(urlsplit(url).hostname or "")]
+    if plain:
+        log.warning("the token goes to %s in the clear: use wss://", ", ".join(plain))
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")
 
 
 def host_of(url: str) -> str:

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, AsyncIterator, Awaitable, Callable, Corou
 from . import _json
 from ._backoff import Backoff
 from ._errors import ClosedError, Error, JobError, from_answer, invalid
-from ._protocol import CLIENT_PROTOCOL, client_urls, host_of, reason_of, refusal_of
+from ._protocol import CLIENT_PROTOCOL, client_urls, host_of, reason_of, refusal_of, warn_of_plain
 from ._socket import Closed, NotSent, Refused, Socket
 from ._types import Assignment, Job, JobStatus, Progress, encode_job, make_job
 
@@ -455,6 +455,8 @@ class Client:
         """Connects to a replica. Each address is tried once; the first error is raised."""
         if self._loop is not None or self._closed:
             raise ClosedError() if self._closed else RuntimeError("connect was called before")
+        if self._token or self._token_source is not None:
+            warn_of_plain(_log, self._urls)
         self._loop = asyncio.get_running_loop()
         try:
             first = await self._dial_any()
