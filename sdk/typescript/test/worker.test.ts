@@ -6,6 +6,11 @@ import { FreeslotError, type JobFailedError } from "@freeslot/client";
 import { HandlerError, type RunningJob, retryable, StopReason } from "@freeslot/client/worker";
 import { aborted, deferred, eventually, System } from "./rig.ts";
 
+test("a pause that is no number leaves the choice to the worker", () => {
+  assert.equal(retryable("not yet", { afterMs: Number.NaN }).afterMs, undefined);
+  assert.equal(retryable("not yet", { afterMs: 0 }).afterMs, 0);
+});
+
 const coded = (code: string) => (err: unknown) => {
   assert(err instanceof FreeslotError, `expected a FreeslotError, got ${err}`);
   assert.equal(err.code, code, err.message);
@@ -29,6 +34,14 @@ test("a handler sees its job, and its errors decide what follows", async (t) => 
     .service("final", () => {
       throw new HandlerError("no_voice", "there is no voice");
     })
+    .service("odd", ({ payload }) => {
+      if (payload === "message") throw Object.assign(new Error(), { message: undefined });
+      if (payload === "retryable") throw retryable(Object.create(null));
+      if (payload === "text") throw Object.create(null);
+      const { proxy, revoke } = Proxy.revocable({}, {});
+      revoke();
+      throw proxy;
+    })
     .service("circle", () => {
       const loop: { self?: unknown } = {};
       loop.self = loop;
@@ -43,8 +56,12 @@ test("a handler sees its job, and its errors decide what follows", async (t) => 
   assert.deepEqual([seen?.id, seen?.attempt, seen?.slots], [handle.id, 1, 2]);
   assert.deepEqual([seen?.tenant, seen?.payload, seen?.requirement], ["acme", [1], requirement]);
   assert.equal(await client.run({ service: "flaky" }), 2);
-  const failure = (service: string) => client.run({ service }).catch((err: JobFailedError) => err.code);
+  const failure = (service: string, payload?: string) =>
+    client.run({ service, payload, max_attempts: 1, timeout_ms: 20_000 }).catch((err: JobFailedError) => err.code);
   assert.equal(await failure("final"), "no_voice");
+  for (const thrown of ["message", "retryable", "text", "proxy"]) {
+    assert.equal(await failure("odd", thrown), "handler_error", thrown);
+  }
   assert.equal(await failure("circle"), "handler_error");
   assert.equal(await failure("long"), "result_too_large");
 });

@@ -28,6 +28,15 @@ export function superseded(): FreeslotError {
   return new FreeslotError("superseded", causes.superseded);
 }
 
+/** Returns the text of whatever a handler threw. Its message can be of any type, and reading it can fail. */
+export function messageOf(err: unknown): string {
+  try {
+    return String(err instanceof Error ? err.message : err);
+  } catch {
+    return "the handler threw a value without a text";
+  }
+}
+
 /** A handler's error with a code of its own. It fails the job for good, unless `retryable` marks it. */
 export class HandlerError extends Error {
   override readonly name: string = "HandlerError";
@@ -44,12 +53,14 @@ export class HandlerError extends Error {
 /** An error that another attempt may mend. */
 export class RetryableError extends Error {
   override readonly name: string = "RetryableError";
+  /** The pause before the next attempt; undefined lets the worker choose one. */
+  readonly afterMs: number | undefined;
   constructor(
     override readonly cause: unknown,
-    /** The pause before the next attempt; undefined lets the worker choose one. */
-    readonly afterMs: number | undefined,
+    afterMs: number | undefined,
   ) {
-    super(cause instanceof Error ? cause.message : String(cause));
+    super(messageOf(cause));
+    this.afterMs = Number.isFinite(afterMs) ? afterMs : undefined; // a header that is no number makes a NaN
   }
 }
 

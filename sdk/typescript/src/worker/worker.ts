@@ -2,7 +2,7 @@ import { randomUUID } from "node:crypto";
 import { Bell, Latch, longestTimer, Pauses, pause } from "../async.js";
 import { FreeslotError, invalid } from "../error.js";
 import type { Job, JobError } from "../frames.js";
-import { HandlerError, RetryableError, StopReason, superseded } from "./error.js";
+import { HandlerError, messageOf, RetryableError, StopReason, superseded } from "./error.js";
 import type { Answer, Completion, Delivery, Profile, Report } from "./frames.js";
 import { ConnectError, Gateway, isRefusal } from "./gateway.js";
 import { type Handler, RunningJob } from "./job.js";
@@ -408,7 +408,10 @@ export class Worker {
     const attempt = this.#ledger.offer(id, job, tenant);
     if (!attempt) return;
     this.#attempts++;
-    void this.#attempt(attempt);
+    this.#attempt(attempt).catch(() => {
+      const error = { code: "handler_error", message: "what the handler threw cannot be read" };
+      return this.#end(attempt, { attempt: id, state: "failed", error });
+    });
   }
 
   async #attempt(a: Attempt): Promise<void> {
@@ -686,10 +689,6 @@ function isUnreachable(err: unknown): boolean {
 
 function handBack(a: Attempt, message: string): Completion {
   return { attempt: a.id, state: "failed", next: "hand_back", error: { code: "interrupted", message } };
-}
-
-function messageOf(err: unknown): string {
-  return err instanceof Error ? err.message : String(err);
 }
 
 /** Keeps a handler's own code, if it is a valid one. */
