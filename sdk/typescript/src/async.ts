@@ -43,8 +43,8 @@ export function until<T>(promise: Promise<T>, signal?: AbortSignal): Promise<T> 
   if (!signal) return promise;
   return new Promise((resolve, reject) => {
     const give = () => reject(signal.reason);
-    if (signal.aborted) return give();
     signal.addEventListener("abort", give, { once: true });
+    if (signal.aborted) give();
     promise.then(resolve, reject).finally(() => signal.removeEventListener("abort", give));
   });
 }
@@ -58,7 +58,7 @@ export function pause(ms: number, ...signals: AbortSignal[]): Promise<boolean> {
       resolve(whole);
     };
     const cut = () => end(false);
-    const timer = setTimeout(() => end(true), ms);
+    const timer = setTimeout(() => end(true), Math.min(ms, longestTimer));
     for (const signal of signals) {
       if (signal.aborted) return cut();
       signal.addEventListener("abort", cut, { once: true });

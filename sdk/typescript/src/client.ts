@@ -136,6 +136,13 @@ export class Client {
     } catch (error) {
       got = part.map(() => ({ error }));
     }
+    // A frame that cannot be read is refused as a whole, and nothing in it was submitted: its other jobs go without it.
+    if (part.length > 1 && isRefusedFrame(got)) {
+      const half = part.length >> 1;
+      const halves = [part.slice(0, half), part.slice(half)];
+      await Promise.all(halves.map((jobs) => this.#submitPart(jobs, results, signal)));
+      return;
+    }
     part.forEach((one, k) => {
       const result = got[k] as Submitted;
       results[one.index] = result.handle ? result : { error: moved(result.error, k, one.index) };
@@ -443,6 +450,13 @@ export class Client {
     if (this.#jobs.get(handle.id) === handle) this.#jobs.delete(handle.id);
     handle.end(end);
   }
+}
+
+/** Reports whether one error, which names a field of a job, is the answer to all jobs of a frame. */
+function isRefusedFrame([first, ...others]: (Submitted | undefined)[]): boolean {
+  const error = first?.error;
+  if (!(error instanceof FreeslotError) || !error.field?.startsWith("jobs")) return false;
+  return others.every((one) => one?.error === error);
 }
 
 function checkFrame(frame: string, limit: number): void {

@@ -1,5 +1,5 @@
 import { dial } from "#socket";
-import { Latch } from "./async.js";
+import { Latch, until } from "./async.js";
 import { errorOf, FreeslotError } from "./error.js";
 import type { ReplicaMessage, WelcomeMessage } from "./frames.js";
 import type { ResolvedOptions } from "./options.js";
@@ -30,7 +30,8 @@ export interface Owner {
 
 /** One connection to one replica, from its welcome on. */
 export class Connection {
-  readonly since = performance.now();
+  /** The time of the welcome. */
+  since = 0;
   welcome!: WelcomeMessage;
   /** True if the replica sent goaway, if all answers have come and it is being closed, if it has ended. */
   leaving = false;
@@ -59,18 +60,22 @@ export class Connection {
 
   /** Connects to one replica and takes its welcome. The errors have a code; none has the address, which can hold a secret. */
   static async open(owner: Owner, options: ResolvedOptions, index: number, signal: AbortSignal): Promise<Connection> {
-    const token = options.tokenSource ? await options.tokenSource(signal) : options.token;
     const conn = new Connection(owner, options, index);
     const url = options.urls[index] as URL;
     const limit = new AbortController();
     const giveUp = () => limit.abort(signal.reason);
+    let awaited = "token";
     const late = setTimeout(
-      () => limit.abort(new FreeslotError("unavailable", `connect to ${url.host}: no welcome in time`)),
+      () => limit.abort(new FreeslotError("unavailable", `connect to ${url.host}: no ${awaited} in time`)),
       options.dialTimeoutMs,
     );
     signal.addEventListener("abort", giveUp, { once: true });
     if (signal.aborted) giveUp();
     try {
+      limit.signal.throwIfAborted();
+      const source = options.tokenSource;
+      const token = source ? await until(Promise.resolve(source(limit.signal)), limit.signal) : options.token;
+      awaited = "welcome";
       await conn.#connect(url, token, limit.signal);
     } catch (err) {
       throw err instanceof Refused ? refusalOf(url.host, err) : err;
@@ -175,6 +180,7 @@ export class Connection {
     if (!this.welcome) {
       if (message.type !== "welcome" || message.protocol !== protocol) throw new Error("no welcome");
       this.welcome = message;
+      this.since = performance.now();
       return;
     }
     if (message.type === "goaway") {

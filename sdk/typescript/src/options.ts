@@ -1,3 +1,4 @@
+import { longestTimer } from "./async.js";
 import { invalid } from "./error.js";
 import type { TlsOptions } from "./socket.js";
 
@@ -12,7 +13,7 @@ export interface ClientOptions {
   userAgent?: string;
   /** Certificates for wss:// in Node. */
   tls?: TlsOptions | undefined;
-  /** Bounds one attempt to connect, including the welcome: 10,000. */
+  /** Bounds one attempt to connect, from its token to the welcome: 10,000. */
   dialTimeoutMs?: number | undefined;
   /** Bound the pauses once every address has failed: 100 and 5,000. */
   minBackoffMs?: number | undefined;
@@ -66,15 +67,22 @@ export function resolve(addresses: string | string[], o: ClientOptions): Resolve
     pingTimeoutMs: positive("pingTimeoutMs", o.pingTimeoutMs, 10_000),
     maxMessageBytes: positive("maxMessageBytes", o.maxMessageBytes, 64 << 20),
     maxRequests: positive("maxRequests", o.maxRequests, 16_384),
-    log: o.log ?? (() => {}),
+    log: safe(o.log ?? (() => {})),
   };
 }
 
-/** Returns the number, or its default; refuses what is not above 0. */
+/** Returns the number, cut to what timers take, or its default; refuses what is not above 0. */
 export function positive(field: string, value: number | undefined, standard: number): number {
   if (value === undefined) return standard;
   if (!(value > 0 && Number.isFinite(value))) throw invalid(field, `is ${value}, expected a number above 0`);
-  return value;
+  return Math.min(value, longestTimer);
+}
+
+/** Makes a log function that cannot fail: what it tells about goes on. */
+export function safe<A extends unknown[]>(log: (...event: A) => unknown): (...event: A) => void {
+  return (...event) => {
+    (async () => log(...event))().catch((err) => console.error("freeslot: the log function failed:", err));
+  };
 }
 
 /** Reads the addresses of replicas. An error names no address: it can hold a secret. */

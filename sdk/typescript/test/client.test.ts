@@ -66,6 +66,26 @@ test("a batch goes in frames that the replica takes", async (t) => {
   await assert.rejects(client.batch([]), coded("invalid_argument", "jobs"));
 });
 
+test("a frame that cannot be read costs only the jobs for which it cannot", async (t) => {
+  const s = new System(t, { limits: { max_batch: 10 } });
+  const r = await s.replica();
+  await s.node([r]);
+  const client = await s.client([r]);
+  const bad: Record<number, [string, unknown]> = { 0: ["slots", "2"], 14: ["priority", null], 15: ["slot", 1] };
+  const jobs = Array.from({ length: 25 }, (_, i) => {
+    const [field, value] = bad[i] ?? [];
+    return { service: "echo", payload: i, ...(field ? { [field]: value } : {}) };
+  });
+  for (const [i, { handle, error }] of (await client.batch(jobs)).entries()) {
+    const [field] = bad[i] ?? [];
+    if (!field) assert.equal(await handle?.result(), i);
+    else {
+      coded("invalid_argument", `jobs[${i}].${field}`)(error);
+      assert(String(error).includes(`jobs[${i}].${field} `), String(error));
+    }
+  }
+});
+
 test("connect says why it was refused", async (t) => {
   const s = new System(t);
   const r = await s.replica();

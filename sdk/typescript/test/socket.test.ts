@@ -29,7 +29,11 @@ function frame(opcode: number, body: Buffer | string, fin = true): Buffer {
 }
 
 /** A server that shakes hands and leaves the frames to the test, one connection after the other. */
-async function serve(t: TestContext, connected: (stream: Duplex, n: number) => void): Promise<string> {
+async function serve(
+  t: TestContext,
+  connected: (stream: Duplex, n: number) => void,
+  greet: () => void = () => {},
+): Promise<string> {
   const server = createServer((_request, response) => {
     response.writeHead(503).end('{"code":"overloaded","message":"full","retry_after_ms":1500}');
   });
@@ -42,6 +46,7 @@ async function serve(t: TestContext, connected: (stream: Duplex, n: number) => v
       "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n" +
         `Sec-WebSocket-Protocol: freeslot.v1\r\nSec-WebSocket-Accept: ${createHash("sha1").update(key).digest("base64")}\r\n\r\n`,
     );
+    greet();
     stream.write(frame(1, JSON.stringify(welcome)));
     stream.on("data", (got: Buffer) => got.at(-8) === 0x88 && got.at(-7) === 0x82 && stream.end(frame(8, "")));
     connected(stream, ++n);
@@ -142,6 +147,87 @@ test("a connect gives up when no welcome comes", async (t) => {
   });
   const url = `ws://127.0.0.1:${(server.address() as { port: number }).port}`;
   await assert.rejects(Client.connect(url, { dialTimeoutMs: 20 }), { code: "unavailable" });
+});
+
+test("a token that never comes holds neither connect nor close", { timeout: 60_000 }, async (t) => {
+  const never = () => new Promise<string>(() => {});
+  const broken = deferred<Duplex>();
+  const url = await serve(t, (stream) => broken.resolve(stream));
+  await assert.rejects(Client.connect(url, { tokenSource: never, dialTimeoutMs: 20 }), { code: "unavailable" });
+  const control = new AbortController();
+  const connecting = Client.connect(url, { tokenSource: never, signal: control.signal });
+  control.abort(new Error("enough"));
+  await assert.rejects(connecting, /enough/);
+  const asked = deferred();
+  let tokens = 0;
+  const tokenSource = () => {
+    if (tokens++ === 0) return "first";
+    asked.resolve();
+    return never();
+  };
+  const client = await Client.connect(url, { tokenSource, minBackoffMs: 1 });
+  (await broken.promise).destroy();
+  await asked.promise;
+  await client.close();
+});
+
+test("a welcome that comes late is no sign of a stable connection", async (t) => {
+  let clock = 0;
+  t.mock.method(performance, "now", () => clock);
+  const url = await serve(
+    t,
+    (stream) => stream.write(frame(1, '{"type":"goaway"}')),
+    () => {
+      clock += 60_000;
+    },
+  );
+  const timers = t.mock.method(globalThis, "setTimeout");
+  const told = deferred();
+  const client = await Client.connect(url, {
+    minBackoffMs: 100_000,
+    maxBackoffMs: 100_000,
+    log: ({ event }) => event === "client.told_to_go" && told.resolve(),
+  });
+  t.after(() => client.close());
+  await told.promise;
+  const pauses = timers.mock.calls.map((call) => call.arguments[1] ?? 0).filter((ms) => ms >= 50_000);
+  assert.equal(pauses.length, 1, "it comes back at once");
+});
+
+test("times beyond those of timers are long ones", async (t) => {
+  const warnings: string[] = [];
+  const warned = (warning: Error) => warnings.push(warning.name);
+  process.on("warning", warned);
+  t.after(() => process.off("warning", warned));
+  const lost = deferred();
+  const url = await serve(t, (stream) => stream.destroy());
+  const long = 2 ** 40;
+  const client = await Client.connect(url, {
+    dialTimeoutMs: long,
+    minBackoffMs: long,
+    maxBackoffMs: long,
+    pingIntervalMs: long,
+    pingTimeoutMs: long,
+    log: ({ event }) => event === "client.disconnected" && lost.resolve(),
+  });
+  await lost.promise;
+  await client.close();
+  assert.deepEqual(warnings, []);
+});
+
+test("a log function that fails costs nothing but its lines", async (t) => {
+  const said = t.mock.method(console, "error", () => {});
+  const fail = () => {
+    throw new Error("there is no log");
+  };
+  for (const log of [fail, async () => fail()]) {
+    const again = deferred();
+    const url = await serve(t, (stream, n) => (n > 1 ? again.resolve() : stream.destroy()));
+    const client = await Client.connect(url, { log, minBackoffMs: 1 });
+    await again.promise;
+    await client.close();
+  }
+  assert(said.mock.callCount() >= 4);
 });
 
 test("requests wait while the replica reads nothing, and are not sent when given up", async (t) => {

@@ -6,16 +6,16 @@ import { FreeslotError, type JobFailedError } from "@freeslot/client";
 import { HandlerError, type RunningJob, retryable, StopReason } from "@freeslot/client/worker";
 import { aborted, deferred, eventually, System } from "./rig.ts";
 
-test("a pause that is no number leaves the choice to the worker", () => {
-  assert.equal(retryable("not yet", { afterMs: Number.NaN }).afterMs, undefined);
-  assert.equal(retryable("not yet", { afterMs: 0 }).afterMs, 0);
-});
-
 const coded = (code: string) => (err: unknown) => {
   assert(err instanceof FreeslotError, `expected a FreeslotError, got ${err}`);
   assert.equal(err.code, code, err.message);
   return true;
 };
+
+test("a pause that is no number leaves the choice to the worker", () => {
+  assert.equal(retryable("not yet", { afterMs: Number.NaN }).afterMs, undefined);
+  assert.equal(retryable("not yet", { afterMs: 0 }).afterMs, 0);
+});
 
 test("a handler sees its job, and its errors decide what follows", async (t) => {
   const s = new System(t);
@@ -102,7 +102,7 @@ test("a cancelled job ends as cancelled, also before it begins", async (t) => {
 test("a stop lets jobs end, and hands back the others", async (t) => {
   const s = new System(t);
   const r = await s.replica();
-  const a = await s.node([r], { slots: 2, stopTimeoutMs: 60_000 });
+  const a = await s.node([r], { slots: 2, stopTimeoutMs: Number.POSITIVE_INFINITY });
   const client = await s.client([r]);
   const first = await client.submit({ service: "hold", payload: "first" });
   const second = await client.submit({ service: "hold", payload: "second" });
@@ -110,6 +110,8 @@ test("a stop lets jobs end, and hands back the others", async (t) => {
   const stopped = a.worker.stop();
   const b = await s.node([r], { node: "gpu-8" });
   a.release("first");
+  b.release("first");
+  assert.equal((await first.wait()).attempt, 1);
   assert.equal(await first.result(), "first is done");
   assert.equal(await client.run({ service: "echo", payload: 1 }), 1); // on the other node
   void a.worker.stop({ interrupt: true });
@@ -202,7 +204,11 @@ test("a frozen gateway is left, and a goaway obeyed", async (t) => {
 test("a second process with the same node ends the first", async (t) => {
   const s = new System(t);
   const r = await s.replica();
-  const first = await s.node([r]);
+  t.mock.method(console, "error", () => {});
+  const log = () => {
+    throw new Error("there is no log");
+  };
+  const first = await s.node([r], { log });
   const client = await s.client([r]);
   const handle = await client.submit({ service: "hold", payload: "a" });
   await first.begun("a");

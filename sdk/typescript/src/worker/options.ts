@@ -1,6 +1,6 @@
 import { readFile } from "node:fs/promises";
 import { invalid } from "../error.js";
-import { isPlain, list, positive } from "../options.js";
+import { isPlain, list, positive, safe } from "../options.js";
 import type { TlsOptions } from "../socket.js";
 
 /** BCP 47 tags by stage: what a node understands, produces, and translates. */
@@ -102,7 +102,7 @@ export function resolve(o: WorkerOptions): ResolvedWorker {
     maxBackoffMs: positive("maxBackoffMs", o.maxBackoffMs, Math.max(2_000, min)),
     maxResultBytes: size,
     tls: o.tls,
-    log: o.log ?? toStderr,
+    log: safe(o.log ?? toStderr),
   };
 }
 
