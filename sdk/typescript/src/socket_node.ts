@@ -310,6 +310,8 @@ export interface PostOptions {
   body: string;
   tls: TlsOptions | undefined;
   maxBytes: number;
+  /** Bounds the time until the answer begins; `signal` ends all of it. */
+  answerMs: number;
   signal: AbortSignal;
 }
 
@@ -324,8 +326,11 @@ export function post(options: PostOptions): Promise<{ status: number; body: stri
       headers: { ...options.headers, "Content-Type": "application/json", "Content-Length": String(body.length) },
       signal: options.signal,
     });
+    const late = setTimeout(() => req.destroy(new Error("the answer did not begin in time")), options.answerMs);
+    req.on("close", () => clearTimeout(late));
     req.on("error", reject);
     req.on("response", (response) => {
+      clearTimeout(late);
       bodyOf(response, options.maxBytes)
         .then((text) => resolve({ status: response.statusCode ?? 0, body: text }), reject)
         .finally(() => req.destroy());

@@ -20,7 +20,7 @@ const longestRightsMs = 30_000;
 const defectMs = 60_000;
 /** The HTTP requests under way: heartbeats share the line with them. */
 const bulkAtOnce = 2;
-/** A request by HTTP has bulkMs, and a second more for each bulkBytes. */
+/** A request by HTTP has bulkMs, and a second more for each bulkBytes. The answer to a spec then has as much again. */
 const bulkMs = 15_000;
 const bulkBytes = 64 << 10;
 const bulkReadBytes = 17 << 20;
@@ -228,13 +228,15 @@ export class Gateway implements LinkOwner {
       const url = new URL(link.url);
       url.protocol = url.protocol.replace("ws", "http");
       url.pathname = path + to;
-      const size = to === "/spec" ? bulkReadBytes : body.length;
-      const answer = await withLimit(bulkMs + (size / bulkBytes) * 1_000, [signal, link.gone], (late) =>
+      const answerMs = bulkTime(body.length);
+      const readMs = to === "/spec" ? bulkTime(bulkReadBytes) : 0;
+      const answer = await withLimit(answerMs + readMs, [signal, link.gone], (late) =>
         post({
           url,
           body,
           tls: this.options.tls,
           maxBytes: bulkReadBytes,
+          answerMs,
           signal: late,
           headers: {
             Authorization: `Bearer ${link.token}`,
@@ -537,6 +539,11 @@ function bodyError(text: string): FreeslotError | undefined {
   } catch {
     return undefined;
   }
+}
+
+/** Returns how long this many bytes may take. */
+function bulkTime(bytes: number): number {
+  return bulkMs + (bytes / bulkBytes) * 1_000;
 }
 
 /** Reads the answer to a request by HTTP. */
