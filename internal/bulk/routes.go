@@ -45,7 +45,9 @@ func routesOf(s *Service) api.Routes {
 	return func(router *api.Router) {
 		r := &routes{router, s}
 		r.register()
-		router.OpenAPI().Tags = append(router.OpenAPI().Tags, &huma.Tag{Name: "bulk", Description: "One action on many jobs or nodes."})
+		router.OpenAPI().Tags = append(router.OpenAPI().Tags, &huma.Tag{
+			Name: "bulk", Description: "One action on many jobs or nodes.",
+		})
 	}
 }
 

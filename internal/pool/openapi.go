@@ -58,7 +58,9 @@ var configDocs = map[string]map[string]string{
 
 // document adds to the OpenAPI document what the Go types cannot say.
 func (r *routes) document(doc *huma.OpenAPI) {
-	doc.Tags = append(doc.Tags, &huma.Tag{Name: "config", Description: "Pools, pauses, and the configuration that replicas share."})
+	doc.Tags = append(doc.Tags, &huma.Tag{
+		Name: "config", Description: "Pools, pauses, and the configuration that replicas share.",
+	})
 	path := doc.Paths[configPath]
 	schemas := doc.Components.Schemas
 	for op, typ := range map[*huma.Operation]reflect.Type{

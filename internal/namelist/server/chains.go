@@ -127,7 +127,9 @@ func (r *routes) registerChains() {
 	evaluate.Description = "For up to 1000 subjects, by this replica's copies of the lists. For any valid token."
 	huma.Register(r, evaluate, r.evaluateChain)
 	doc := r.OpenAPI()
-	doc.Tags = append(doc.Tags, &huma.Tag{Name: "chains", Description: "Decisions from several name lists, one after the other."})
+	doc.Tags = append(doc.Tags, &huma.Tag{
+		Name: "chains", Description: "Decisions from several name lists, one after the other.",
+	})
 	r.body(doc.Paths[chainPath].Put, reflect.TypeFor[ChainUpdate]())
 	r.body(doc.Paths[chainPath+"/rollback"].Post, reflect.TypeFor[ChainRollback]())
 	r.body(doc.Paths[chainPath+"/shadow"].Post, reflect.TypeFor[ChainUpdate]())

@@ -323,7 +323,9 @@ func (r *routes) replicas(ctx context.Context, _ *struct{}) (*output[ReplicaList
 
 // document adds to the OpenAPI document what the Go types cannot express.
 func (r *routes) document(doc *huma.OpenAPI) {
-	doc.Tags = append(doc.Tags, &huma.Tag{Name: "registry", Description: "Services, their instances, and shared documents."})
+	doc.Tags = append(doc.Tags, &huma.Tag{
+		Name: "registry", Description: "Services, their instances, and shared documents.",
+	})
 	body := func(op *huma.Operation, t reflect.Type, name string) {
 		schema := doc.Components.Schemas.Schema(t, true, name)
 		op.RequestBody = &huma.RequestBody{
