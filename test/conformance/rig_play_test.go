@@ -106,6 +106,7 @@ var (
 		"closes":      (*player).close,
 		"is cut":      (*player).cut,
 		"is silent":   (*player).silence,
+		"is deaf":     (*player).deafen,
 		"ends":        (*player).end,
 	}
 )
@@ -322,7 +323,7 @@ func (p *player) send(s *session, v any) {
 	}
 	for _, one := range frames {
 		p.note(s, one)
-		if err := s.writeText([]byte(p.text(one))); err != nil {
+		if err := s.writeText([]byte(p.text(one))); err != nil && !s.deaf {
 			p.t.Fatalf("session %s: send %s: %v", s.name, p.text(one), err)
 		}
 	}
@@ -544,9 +545,22 @@ func (p *player) silence(s *session, _ any) {
 	s.silent, s.cut = true, true
 }
 
+// deafen makes the server read nothing any more, not even the driver's close, until a step waits for
+// the session's end. A node's next heartbeat shows that the reader waits.
+func (p *player) deafen(s *session, _ any) {
+	p.t.Helper()
+	s.deafen <- struct{}{}
+	waittest.Until(p.t, "a message behind which the reader waits", func() bool { return len(s.deafen) == 0 })
+	s.deaf = true
+}
+
 // end waits until the driver has ended the connection, with a close code if v has one.
 func (p *player) end(s *session, v any) {
 	p.t.Helper()
+	if s.deaf {
+		s.deaf = false
+		close(s.hear)
+	}
 	got, err := s.next("the end of session " + s.name)
 	if err != nil || !got.end {
 		p.t.Fatalf("session %s received %.300s, expected its end", s.name, got.text)
@@ -564,4 +578,10 @@ func (p *player) finish() {
 	p.servers.ending = true
 	p.servers.mu.Unlock()
 	p.driver.finish()
+	for len(p.servers.posts) > 0 {
+		p.t.Errorf("no step took the request of HTTP %.300s", (<-p.servers.posts).body)
+	}
+	if n := len(p.servers.handshakes); n > 0 {
+		p.t.Errorf("no step took %d handshakes", n)
+	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -192,6 +191,10 @@ type session struct {
 	inbox chan message
 	held  []message
 	id    string // in the welcome of a node
+	// deafen makes the reader wait, behind the next message, until hear is closed. deaf is true meanwhile.
+	deafen chan struct{}
+	hear   chan struct{}
+	deaf   bool
 
 	writes sync.Mutex // held over one frame
 
@@ -225,6 +228,7 @@ func (s *servers) accept(h *handshake, name string) *session {
 	}
 	out := &session{
 		servers: s, name: name, address: h.address, inbox: make(chan message, inboxSize), id: "session-" + name,
+		deafen: make(chan struct{}, 1), hear: make(chan struct{}),
 		batch: s.kind == "node" || h.r.URL.Query().Get("frames") == "batch",
 	}
 	out.raw, _ = h.r.Context().Value(rawConn{}).(net.Conn)
@@ -269,6 +273,14 @@ func (c *session) read() {
 		}
 		for _, one := range all {
 			c.receive(one)
+		}
+		select {
+		case <-c.deafen:
+			select {
+			case <-c.hear:
+			case <-c.servers.over:
+			}
+		default:
 		}
 	}
 }
@@ -343,7 +355,7 @@ func (c *session) answerBeat(text json.RawMessage, h *head) {
 			}
 			defer close(b.done)
 		} else {
-			b.misses = append(b.misses, fmt.Sprintf("%s: %v", text, err))
+			b.misses = append(b.misses, err.Error()) // without the id, which would look like a move
 		}
 	}
 	if answer == nil {
