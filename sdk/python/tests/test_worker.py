@@ -30,6 +30,11 @@ def program(system: System, node: str, *args: str) -> Process:
     return Process(sys.executable, str(PROGRAM), gateway, system.token, node, *args)
 
 
+def raised(caplog: pytest.LogCaptureFixture) -> list[Any]:
+    """The types of the exceptions that were logged with a traceback."""
+    return [record.exc_info[0] for record in caplog.records if record.exc_info]
+
+
 async def failure(client: Client, service: str, payload: Any = None, **options: Any) -> JobError:
     with pytest.raises(JobError) as failed:
         await client.run(service, payload, **options)
@@ -60,7 +65,7 @@ def test_what_a_handler_gets_and_gives(system: System, replica: Replica) -> None
     asyncio.run(main())
 
 
-def test_errors_of_handlers(system: System, replica: Replica) -> None:
+def test_errors_of_handlers(system: System, replica: Replica, caplog: pytest.LogCaptureFixture) -> None:
     async def bad(job: RunningJob) -> Any:
         match job.payload:
             case "final":
@@ -113,6 +118,7 @@ def test_errors_of_handlers(system: System, replica: Replica) -> None:
             assert dead.message == "attempt 2"
 
     asyncio.run(main())
+    assert raised(caplog) == [Mute, SystemExit, Error, SystemExit]
 
 
 def test_large_jobs_and_results_go_by_http(system: System, replica: Replica) -> None:
@@ -153,7 +159,7 @@ def test_a_deep_payload_disturbs_no_other_job(system: System, replica: Replica) 
     asyncio.run(main())
 
 
-def test_cancel_reaches_the_handler(system: System, replica: Replica) -> None:
+def test_cancel_reaches_the_handler(system: System, replica: Replica, caplog: pytest.LogCaptureFixture) -> None:
     begun: asyncio.Queue[str] = asyncio.Queue()
     seen: list[str] = []
 
@@ -175,15 +181,23 @@ def test_cancel_reaches_the_handler(system: System, replica: Replica) -> None:
             except asyncio.CancelledError:
                 return "done all the same"
 
+        async def fails(job: RunningJob) -> Any:
+            begun.put_nowait(job.id)
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                raise RuntimeError("told to stop") from None
+
         def plain(job: RunningJob) -> Any:
             loop.call_soon_threadsafe(begun.put_nowait, job.id)
             assert job.wait_cancelled() and job.cancelled
             seen.append(job.cause)
             raise RuntimeError("told to stop")
 
-        services = {"x.coroutine": coroutine, "x.finishes": finishes, "x.plain": plain}
+        services = {"x.coroutine": coroutine, "x.finishes": finishes, "x.fails": fails, "x.plain": plain}
+        states = {"x.coroutine": "cancelled", "x.finishes": "succeeded", "x.fails": "cancelled", "x.plain": "cancelled"}
         async with working(system, services), Client(replica.url) as client:
-            for service, state in (("x.coroutine", "cancelled"), ("x.finishes", "succeeded"), ("x.plain", "cancelled")):
+            for service, state in states.items():
                 handle = await client.submit(service)
                 await begun.get()
                 assert (await client.cancel(handle.job_id)).state == "cancelling"
@@ -191,6 +205,7 @@ def test_cancel_reaches_the_handler(system: System, replica: Replica) -> None:
             assert seen == ["cancelled", "cancelled"]
 
     asyncio.run(main())
+    assert not raised(caplog)
 
 
 def test_progress_is_thinned_and_never_after_the_end(system: System, replica: Replica) -> None:

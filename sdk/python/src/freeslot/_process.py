@@ -154,7 +154,7 @@ class Run:
             return self._died(child)
         except Exception as err:  # the function or the payload cannot be sent
             self._died(child)
-            return outcome_of(err, self._job.id)
+            return outcome_of(err, self._job)
 
     def _follow(self, child: _Child) -> Outcome:
         """Takes the job's progress and its end, and tells the process to stop."""
@@ -212,7 +212,7 @@ def _serve(pipe: Connection) -> None:
             except (EOFError, OSError):
                 os._exit(0)  # the worker has ended
             except Exception as err:  # the function cannot be found here
-                send("done", outcome_of(err, ""))
+                send("done", outcome_of(err, RunningJob()))
                 continue
             if message[0] == "cancel":
                 for job in current:
@@ -229,6 +229,6 @@ def _serve(pipe: Connection) -> None:
         try:
             outcome = encode(handler(job), max_result_bytes)
         except Exception as err:
-            outcome = outcome_of(err, job.id)
+            outcome = outcome_of(err, job)
         job._report = None
         send("done", outcome)

@@ -102,7 +102,7 @@ class Handlers:
         try:
             outcome = work()
         except BaseException as err:
-            outcome = outcome_of(err, job.id)
+            outcome = outcome_of(err, job)
         self.returned(attempt, outcome)
 
     # Coroutines. Those that begin at the same time wake the program's loop once.
@@ -139,7 +139,7 @@ class Handlers:
         except asyncio.CancelledError:
             raise
         except BaseException as err:  # sys.exit in a handler must not end the program's loop
-            return outcome_of(err, job.id)
+            return outcome_of(err, job)
 
 
 class _Coroutine:

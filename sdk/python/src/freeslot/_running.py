@@ -141,7 +141,7 @@ def encode(result: Any, max_bytes: int) -> Outcome:
     return Outcome(result=text, size=size)
 
 
-def outcome_of(err: BaseException, job: str) -> Outcome:
+def outcome_of(err: BaseException, job: RunningJob) -> Outcome:
     """Makes the outcome of a handler that has raised."""
     if isinstance(err, HandlerError):
         code = err.code if isinstance(err.code, str) and _CODE.fullmatch(err.code) else "handler_error"
@@ -149,7 +149,8 @@ def outcome_of(err: BaseException, job: str) -> Outcome:
         if not isinstance(delay, (int, float)) or delay != delay:
             delay = None
         return Outcome(code=code, message=_text(err.message), retryable=isinstance(err, RetryableError), delay=delay)
-    _log.error("the handler of job %s raised", job, exc_info=err)
+    if not job.cancelled:  # to raise is a way to stop
+        _log.error("the handler of job %s raised", job.id, exc_info=err)
     return Outcome(code="handler_error", message=f"{type(err).__name__}: {_text(err)}")
 
 
