@@ -68,7 +68,7 @@ export class JobFailedError extends Error {
   readonly status: JobStatus;
 
   constructor(status: JobStatus) {
-    super(`job ${status.job_id} is ${status.state}${status.error ? `: ${status.error.message}` : ""}`);
+    super(`job ${status.job_id} ${status.state}${status.error ? `: ${status.error.message}` : ""}`);
     this.code = status.error?.code ?? status.state;
     this.status = status;
   }

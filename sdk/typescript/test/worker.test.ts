@@ -22,8 +22,12 @@ test("a handler sees its job, and its errors decide what follows", async (t) => 
   const r = await s.replica();
   let seen: RunningJob | undefined;
   let tries = 0;
+  const stacks: unknown[] = [];
+  const log = (event: string, fields: Record<string, unknown>) => {
+    if (event === "job.handler_failed") stacks.push(fields.stack);
+  };
   const worker = s
-    .worker([r], { labels: { gpu: "A100" } })
+    .worker([r], { labels: { gpu: "A100" }, log })
     .service("look", { version: "2.1", languages: { tts: ["de"] } }, (job) => {
       seen = job;
     })
@@ -62,6 +66,8 @@ test("a handler sees its job, and its errors decide what follows", async (t) => 
   for (const thrown of ["message", "retryable", "text", "proxy"]) {
     assert.equal(await failure("odd", thrown), "handler_error", thrown);
   }
+  assert.match(String(stacks.shift()), /worker\.test\.ts/);
+  assert.deepEqual(stacks, ["the handler threw a value without a text"]);
   assert.equal(await failure("circle"), "handler_error");
   assert.equal(await failure("long"), "result_too_large");
 });
@@ -80,7 +86,8 @@ test("a cancelled job ends as cancelled, also before it begins", async (t) => {
   const s = new System(t);
   const r = await s.replica();
   let reason: unknown;
-  const worker = s.worker([r], { slots: 1 });
+  const events: string[] = [];
+  const worker = s.worker([r], { slots: 1, log: (event) => events.push(event) });
   const begun = deferred();
   worker.service("wait", async (job) => {
     begun.resolve();
@@ -97,6 +104,7 @@ test("a cancelled job ends as cancelled, also before it begins", async (t) => {
   await client.cancel(running.id);
   assert.equal((await running.wait()).state, "cancelled");
   assert(reason instanceof StopReason && reason.reason === "cancelled");
+  assert(!events.includes("job.handler_failed"));
 });
 
 test("a stop lets jobs end, and hands back the others", async (t) => {

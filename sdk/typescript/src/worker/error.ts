@@ -37,6 +37,15 @@ export function messageOf(err: unknown): string {
   }
 }
 
+/** Returns the same with the stack, if there is one. */
+export function stackOf(err: unknown): string {
+  try {
+    return String((err instanceof Error && err.stack) || messageOf(err));
+  } catch {
+    return messageOf(err);
+  }
+}
+
 /** A handler's error with a code of its own. It fails the job for good, unless `retryable` marks it. */
 export class HandlerError extends Error {
   override readonly name: string = "HandlerError";

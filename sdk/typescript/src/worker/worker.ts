@@ -2,7 +2,7 @@ import { randomUUID } from "node:crypto";
 import { Bell, Latch, longestTimer, Pauses, pause } from "../async.js";
 import { FreeslotError, invalid } from "../error.js";
 import type { Job, JobError } from "../frames.js";
-import { HandlerError, messageOf, RetryableError, StopReason, superseded } from "./error.js";
+import { HandlerError, messageOf, RetryableError, StopReason, stackOf, superseded } from "./error.js";
 import type { Answer, Completion, Delivery, Profile, Report } from "./frames.js";
 import { ConnectError, Gateway, isRefusal } from "./gateway.js";
 import { type Handler, RunningJob } from "./job.js";
@@ -602,6 +602,10 @@ export class Worker {
     if (a.asked && cause) return { attempt: a.id, state: "cancelled" };
     if (cause?.reason === "stopping") {
       return handBack(a, bounded(`the node stopped while the job ran: ${messageOf(r.error)}`));
+    }
+    if (!(r.error instanceof HandlerError || r.error instanceof RetryableError)) {
+      const stack = bounded(stackOf(r.error));
+      this.#log("job.handler_failed", { job: a.jobId, service: spec.service, stack });
     }
     return { ...failed, error: jobError(r.error), ...nextTry(r.error, a.number) };
   }
