@@ -80,6 +80,14 @@ def test_a_fresh_state_costs_no_request_and_an_old_one_is_unknown(own: System, t
     asyncio.run(main())
 
 
+def test_a_token_in_the_clear_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    urls = "http://127.0.0.1:1,http://localhost:2,https://192.0.2.1:3,http://user:secret@192.0.2.1:4"
+    NameLists(urls)
+    assert not caplog.messages
+    NameLists(urls, token="t")
+    assert caplog.messages == ["the token goes to 192.0.2.1:4 in the clear: use https://"]
+
+
 def test_chains(system: System, replica: Replica, tmp_path: Path) -> None:
     chain = tmp_path / "chain.yaml"
     document = {

@@ -53,6 +53,7 @@ def test_first_steps_and_examples(own: System, tmp_path: Path) -> None:
         assert run(tmp_path / "submit.py") == "HELLO\n"
         lines = run(tmp_path / "client.py", URL=replica.url).splitlines()
         assert lines[0] == "{'text': 'hello', 'attempt': 1}"
+        assert lines[1:-3] and set(lines[1:-3]) <= {"{'percent': 0}", "{'percent': 50}"}
         assert lines[-3:] == [
             "succeeded {'text': 'good morning', 'attempt': 1}",
             "failed no_text there is nothing to say",

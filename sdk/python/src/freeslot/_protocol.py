@@ -67,9 +67,11 @@ def _split(text: str) -> SplitResult | None:
 
 def warn_of_plain(log: logging.Logger, urls: list[str]) -> None:
     """Warns if a token would go over the network in the clear."""
-    plain = [host_of(url) for url in urls if url.startswith("ws:") and not _is_loopback(urlsplit(url).hostname or "")]
+    parts = [urlsplit(url) for url in urls]
+    plain = [p for p in parts if p.scheme in ("ws", "http") and not _is_loopback(p.hostname or "")]
     if plain:
-        log.warning("the token goes to %s in the clear: use wss://", ", ".join(plain))
+        hosts = ", ".join(host_of(p.geturl()) for p in plain)
+        log.warning("the token goes to %s in the clear: use %ss://", hosts, plain[0].scheme)
 
 
 def _is_loopback(host: str) -> bool:

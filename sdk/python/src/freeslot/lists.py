@@ -14,6 +14,7 @@ and lookups are not counted in a list's statistics.
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 import ssl
 import time
@@ -24,9 +25,11 @@ from urllib.parse import quote, urlsplit
 
 from . import _http, _json
 from ._errors import Error, from_answer, invalid
-from ._protocol import reason_of
+from ._protocol import reason_of, warn_of_plain
 
 __all__ = ["Answer", "Decision", "NameLists", "Subject"]
+
+_log = logging.getLogger("freeslot.client")
 
 _MAX_CHECK = 1000  # ids or subjects of a request
 _MAX_BYTES = 64 << 20  # of an answer: 100,000 ids fit
@@ -113,6 +116,7 @@ class NameLists:
         self._headers = {"Content-Type": "application/json"}
         if token:
             self._headers["Authorization"] = "Bearer " + token
+            warn_of_plain(_log, self._urls)
         self._tls = tls
         self._max_age = max_age
         self._timeout = timeout
