@@ -11,19 +11,26 @@ export class SubmitCall {
   #missing: number;
 
   constructor(
-    count: number,
+    /** What each of the jobs is called in `lost`, see keyName. */
+    readonly names: readonly string[],
     /** Makes the handle of an accepted job. */
-    readonly accept: (id: string, position: number) => Handle,
+    readonly accept: (id: string, position: number, name: string) => Handle,
     readonly done: () => void,
   ) {
-    this.results = new Array(count);
-    this.#missing = count;
+    this.results = new Array(names.length);
+    this.#missing = names.length;
+  }
+
+  lost(): string[] {
+    return this.names.filter((name, i) => name && this.#open(i));
   }
 
   answer(message: ReplicaMessage): boolean {
     if (message.type === "accepted") {
-      if (this.#open(message.index ?? 0)) {
-        this.#put(message.index ?? 0, { handle: this.accept(message.job_id, message.position ?? 0) });
+      const index = message.index ?? 0;
+      if (this.#open(index)) {
+        const name = this.names[index] as string;
+        this.#put(index, { handle: this.accept(message.job_id, message.position ?? 0, name) });
       }
     } else if (message.type === "error") {
       if (message.index === undefined) this.fail(errorOf(message));
@@ -59,7 +66,13 @@ export class StatusCall {
     readonly done: () => void,
     /** Is called at once: the next message can be the job's result. */
     readonly take: (status: JobStatus) => void = () => {},
+    /** The job that the request takes to its connection; empty if it takes none. */
+    readonly job = "",
   ) {}
+
+  lost(): string[] {
+    return this.job ? [this.job] : [];
+  }
 
   answer(message: ReplicaMessage): boolean {
     if (message.type === "status") {
@@ -82,6 +95,11 @@ export class StatusCall {
   }
 }
 
+/** Names the jobs under an idempotency key; empty without one. No job id looks like it. */
+function keyName(key: string | undefined): string {
+  return key ? `key ${key}` : "";
+}
+
 const encoder = new TextEncoder();
 
 /** The bytes of a text in UTF-8, counted only if they may be over the limit. */
@@ -101,6 +119,7 @@ export interface Encoded {
   index: number;
   json: string;
   bytes: number;
+  name: string;
 }
 
 export function encode(job: Job, path: string, index: number, limits: Limits): Encoded {
@@ -128,7 +147,7 @@ export function encode(job: Job, path: string, index: number, limits: Limits): E
       );
     }
   }
-  return { index, json, bytes };
+  return { index, json, bytes, name: keyName(job.idempotency_key) };
 }
 
 /** The bytes of a frame beside its jobs. */

@@ -10,6 +10,8 @@ import { type ClientOptions, isPlain, type ResolvedOptions, resolve } from "./op
 const stableMs = 1_000;
 /** The attaches that are under way at a time after a reconnect. */
 const adoptLimit = 32;
+/** How many lost requests are remembered. */
+const mostLost = 10_000;
 /** The frames of one batch that are under way at a time. */
 const batchCalls = 4;
 
@@ -29,6 +31,8 @@ export class Client {
   readonly #connections = new Set<Connection>();
   /** The accepted jobs that have no result yet. */
   readonly #jobs = new Map<string, Handle>();
+  /** Counts, by name, requests without an answer that went with their connections. */
+  readonly #lost = new Map<string, number>();
   #requests = 0;
   #lastId = 0;
   #failure: unknown;
@@ -38,6 +42,7 @@ export class Client {
   readonly #owner: Owner = {
     push: (conn, message) => this.#push(conn, message),
     left: (conn) => this.#unuse(conn),
+    lose: (names) => this.#lose(names),
     moved: (conn) => this.#moved(conn),
   };
 
@@ -90,7 +95,6 @@ export class Client {
     const [result] = await this.#submit(
       (conn) => [encode(job, "job", 0, conn.welcome)],
       (id, [one]) => `{"type":"submit","id":"${id}","job":${one?.json}}`,
-      1,
       options.signal,
     );
     if (!result?.handle) throw result?.error;
@@ -132,7 +136,7 @@ export class Client {
     const encodePart = (id: string) => `{"type":"submit","id":"${id}","jobs":[${part.map((one) => one.json).join()}]}`;
     let got: (Submitted | undefined)[];
     try {
-      got = await this.#submit(() => part, encodePart, part.length, signal);
+      got = await this.#submit(() => part, encodePart, signal);
     } catch (error) {
       got = part.map(() => ({ error }));
     }
@@ -152,14 +156,14 @@ export class Client {
   async #submit(
     prepare: (conn: Connection) => Encoded[],
     text: (id: string, jobs: Encoded[]) => string,
-    count: number,
     signal?: AbortSignal,
   ): Promise<(Submitted | undefined)[]> {
     let jobs: Encoded[] = [];
     const call = await this.#exchange(
       (conn, done) => {
         jobs = prepare(conn);
-        return new SubmitCall(count, (id, position) => this.#accepted(conn, id, position), done);
+        const names = jobs.map((job) => job.name);
+        return new SubmitCall(names, (id, position, name) => this.#accepted(conn, id, position, name), done);
       },
       (id) => text(id, jobs),
       signal,
@@ -186,9 +190,13 @@ export class Client {
         "attach",
         jobId,
         (conn, done) =>
-          new StatusCall(done, (status) => {
-            handle = this.#attached(conn, status, this.#jobs.get(status.job_id));
-          }),
+          new StatusCall(
+            done,
+            (status) => {
+              handle = this.#attached(conn, status, this.#jobs.get(status.job_id));
+            },
+            jobId,
+          ),
         options.signal,
       );
     }
@@ -364,8 +372,9 @@ export class Client {
     for (const old of this.#connections) if (old.leaving && old.idle && !old.closing && old !== conn) old.close();
     for (const handle of this.#jobs.values()) {
       if (this.#attaches >= adoptLimit) return;
-      if (handle.conn.usable || handle.conn === conn) continue;
+      if (!handle.taken && (handle.conn.usable || handle.conn === conn)) continue;
       handle.conn = conn;
+      handle.taken = false;
       this.#attaches++;
       void this.#adoptOne(conn, handle).finally(() => {
         this.#attaches--;
@@ -382,6 +391,7 @@ export class Client {
       const call = new StatusCall(
         () => answered.open(),
         (status) => this.#attached(conn, status, handle),
+        handle.id,
       );
       const id = (++this.#lastId).toString(36);
       conn.send(id, call, `{"type":"attach","id":"${id}","job_id":${JSON.stringify(handle.id)}}`);
@@ -395,14 +405,16 @@ export class Client {
     }
   }
 
-  #accepted(conn: Connection, id: string, position: number): Handle {
+  #accepted(conn: Connection, id: string, position: number, name: string): Handle {
     const known = this.#jobs.get(id); // an idempotency key can belong to a job of this client
     if (known) {
       // A leaving connection will not bring the result: the one that takes the job over does.
       if (!conn.leaving) known.conn = conn;
+      known.name = name;
       return known;
     }
     const handle = new Handle(conn, id, position);
+    handle.name = name;
     this.#jobs.set(id, handle);
     return handle;
   }
@@ -437,17 +449,36 @@ export class Client {
       case "detached": {
         const handle = this.#jobs.get(message.job_id);
         // Unless this client took the job to another connection.
-        if (handle?.conn === conn) {
-          this.#end(handle, new FreeslotError("unavailable", "another client attached to the job and gets its result"));
-        }
+        if (handle?.conn === conn) this.#detached(handle);
         return;
       }
       default: // kinds of messages that only newer replicas send
     }
   }
 
+  /** Remembers what requests without an answer may yet take away. */
+  #lose(names: string[]): void {
+    for (const name of names) if (this.#lost.size < mostLost) this.#lost.set(name, (this.#lost.get(name) ?? 0) + 1);
+  }
+
+  /** Ends a handle whose job another client took. If a lost request of this one can have done that, it attaches again. */
+  #detached(handle: Handle): void {
+    for (const name of [handle.id, handle.name]) {
+      const count = this.#lost.get(name) ?? 0;
+      if (count === 0) continue;
+      if (count > 1) this.#lost.set(name, count - 1);
+      else this.#lost.delete(name);
+      handle.taken = true;
+      this.#adopt();
+      return;
+    }
+    this.#end(handle, new FreeslotError("unavailable", "another client attached to the job and gets its result"));
+  }
+
   #end(handle: Handle, end: JobStatus | Error): void {
     if (this.#jobs.get(handle.id) === handle) this.#jobs.delete(handle.id);
+    this.#lost.delete(handle.id);
+    this.#lost.delete(handle.name);
     handle.end(end);
   }
 }

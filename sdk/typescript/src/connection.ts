@@ -16,6 +16,8 @@ export interface Call {
   answer(message: ReplicaMessage): boolean;
   /** Ends every part without an answer. `broken` is true if the connection ended. */
   fail(error: Error, broken: boolean): void;
+  /** Names the jobs that this request may yet take to its connection, if no answer has come. */
+  lost(): string[];
 }
 
 /** What a connection tells its client. */
@@ -24,6 +26,8 @@ export interface Owner {
   push(conn: Connection, message: ReplicaMessage): void;
   /** The connection takes no more requests. */
   left(conn: Connection): void;
+  /** The connection ended before these were answered. */
+  lose(names: string[]): void;
   /** An answer came, or the connection ended: jobs may want another connection. */
   moved(conn: Connection): void;
 }
@@ -161,7 +165,10 @@ export class Connection {
   fail(error: Error, broken: boolean): void {
     const calls = [...this.#pending.values()];
     this.#pending.clear();
-    for (const call of calls) call.fail(error, broken);
+    for (const call of calls) {
+      if (broken) this.owner.lose(call.lost());
+      call.fail(error, broken);
+    }
   }
 
   /** Closes in good order. `ended` opens within some seconds. */

@@ -30,6 +30,10 @@ export class Handle<R = unknown> {
 
   /** @internal The connection that brings the job's messages. */
   conn: Connection;
+  /** @internal What a lost submit calls the job, see keyName. */
+  name = "";
+  /** @internal True if a lost request took the job away. */
+  taken = false;
   #ended: JobStatus<R> | Error | undefined;
   #finish!: (end: JobStatus<R> | Error) => void;
   readonly #end: Promise<JobStatus<R> | Error>;
