@@ -63,8 +63,8 @@ missing() {
 	prometheus) has prometheus && has promtool || echo prometheus ;;
 	chromium) has chromium || echo chromium ;;
 	python) # Debian's, whatever python3 comes first in PATH
-		/usr/bin/python3 -c 'import hatchling, mypy, psutil, pytest, websockets' 2>/dev/null ||
-			echo python3-hatchling python3-mypy python3-psutil python3-pytest python3-websockets
+		/usr/bin/python3 -c 'import hatchling, mypy, psutil, pytest, websockets, xxhash' 2>/dev/null ||
+			echo python3-hatchling python3-mypy python3-psutil python3-pytest python3-websockets python3-xxhash
 		;;
 	celery) /usr/bin/python3 -c 'import celery, redis' 2>/dev/null || echo python3-celery python3-redis ;;
 	*) fail "unknown dependency: $1 (redis, cc, node, docker, compose, caddy, espeak, sox, postgres, prometheus, python, celery, chromium)" ;;

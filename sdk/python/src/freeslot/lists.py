@@ -6,9 +6,10 @@
         decision = await lists.decide("checkout", "user-1", {"country": "DE"})
 
 Edits of a list are in memory, and so are all ids of a list that is held whole
-(``schedctl lists apply --whole``): then a check costs a request once a second at most. For other
-lists the ids that no edit decides are asked at each check. The filter of such lists is not loaded,
-and lookups are not counted in a list's statistics.
+(``schedctl lists apply --whole``): then a check costs a request once a second at most. Of other
+lists blocks of the filter are in memory, up to ``max_bytes``, if the package xxhash is there
+(``pip install 'freeslot[lists]'``). The filter says most noes. An id that neither an edit nor the
+filter decides is asked at each check. Lookups are not counted in a list's statistics.
 """
 
 from __future__ import annotations
@@ -19,11 +20,12 @@ import random
 import ssl
 import time
 from dataclasses import dataclass, field
+from functools import partial
 from types import TracebackType
-from typing import Any, Iterable, Mapping, Sequence
+from typing import Any, Callable, Iterable, Mapping, Sequence, TypeVar
 from urllib.parse import quote, urlsplit
 
-from . import _http, _json
+from . import _filter, _http, _json
 from ._errors import Error, from_answer, invalid
 from ._protocol import reason_of, warn_of_plain
 
@@ -35,6 +37,8 @@ _MAX_CHECK = 1000  # ids or subjects of a request
 _MAX_BYTES = 64 << 20  # of an answer: 100,000 ids fit
 _STALE_AFTER = 3.0
 _MAX_ID_BYTES = 256
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -73,10 +77,10 @@ class _List:
 
     def __init__(self) -> None:
         self.lock = asyncio.Lock()
-        self.asked = float("-inf")  # when it was last read
         self.forget()
 
     def forget(self) -> None:
+        self.asked = float("-inf")  # when it was last read
         self.head: dict[str, Any] | None = None
         self.mark: tuple[Any, Any] = (None, None)  # history and birth
         self.revision = 0
@@ -85,6 +89,7 @@ class _List:
         self.clock = 0.0  # Redis' time less this process's, in ms
         self.edits: dict[str, tuple[int, bool, int]] = {}  # revision, removed, expiry
         self.ids: dict[str, int] | None = None  # all of the build, with expiries
+        self.filter: _filter.Filter | None = None  # of the build
         self.build = ""
 
     def serving(self) -> dict[str, Any]:
@@ -96,6 +101,7 @@ class NameLists:
     """Asks replicas; the next of ``urls`` when one fails.
 
     ``max_age`` is how old the state of a list may be, in seconds. With 0 each check asks.
+    ``max_bytes`` bounds the filters of all lists together, about 1.2 bytes an id. With 0 none is loaded.
     """
 
     def __init__(
@@ -106,6 +112,7 @@ class NameLists:
         tls: ssl.SSLContext | None = None,
         max_age: float = 1.0,
         timeout: float = 5.0,
+        max_bytes: int = 16 << 20,
     ) -> None:
         self._urls = [url.strip().rstrip("/") for url in urls.split(",") if url.strip()]
         if not self._urls or any(
@@ -120,6 +127,8 @@ class NameLists:
         self._tls = tls
         self._max_age = max_age
         self._timeout = timeout
+        self._max_bytes = max_bytes
+        self._hash = _filter.xxh3()
         self._lists: dict[str, _List] = {}
 
     async def __aenter__(self) -> NameLists:
@@ -143,7 +152,8 @@ class NameLists:
         known = self._lists.setdefault(name, _List())
         try:
             for _ in range(3):
-                await self._refresh(name, known)
+                if await self._refresh(name, known) and await self._load(name, known, wanted):
+                    await self._refresh(name, known)  # the answers are no older for it
                 try:
                     return await self._answer(name, known, wanted)
                 except Error as err:
@@ -185,49 +195,60 @@ class NameLists:
 
     # The state of a list.
 
-    async def _refresh(self, name: str, known: _List) -> None:
-        """Reads the head and the edits since the last time, unless that was just now."""
+    async def _refresh(self, name: str, known: _List) -> bool:
+        """Reads the head and the edits since the last time, unless that was just now.
+
+        False if no replica answers, but what is in memory still does.
+        """
         async with known.lock:
             now = time.monotonic()
             if now - known.asked < self._max_age:
-                return
+                return True
             try:
                 await self._read(name, known)
+                return True
             except Error as err:
-                # What is in memory still answers for a while.
                 if not err.temporary or now - known.asked > _STALE_AFTER:
                     raise
+                return False
 
     async def _read(self, name: str, known: _List) -> None:
+        """Reads all pages, then takes them over at once.
+
+        A new head beside the edits or the ids of an older one could give a wrong answer.
+        """
         path = f"/v1/lists/{quote(name, safe='')}"
+        revision, gap, mark, begun = known.revision, known.gap, known.mark, known.head is not None
+        edits: dict[str, tuple[int, bool, int]] = {}
         while True:
-            began, before = time.monotonic(), known.revision
-            delta = await self._request("GET", f"{path}/changes?after={known.revision}")
-            head = delta.get("head")
-            mark = (delta.get("history"), (head or {}).get("birth"))
-            if known.head is not None and (mark != known.mark or head is None or head["revision"] < known.revision):
+            began = time.monotonic()
+            delta = await self._request("GET", f"{path}/changes?after={revision}")
+            head, page = delta.get("head"), delta.get("edits") or ()
+            found = (delta.get("history"), (head or {}).get("birth"))
+            if begun and (found != mark or head is None or head["revision"] < revision):
                 known.forget()  # another life of the list, or of its Redis
-                continue
-            known.head, known.mark = head, mark
-            if (floor := (head or {}).get("floor", 0)) > before:
-                known.gap = floor
-            known.clock = delta["at_ms"] - began * 1000
-            for edit in delta.get("edits") or ():
+                return await self._read(name, known)
+            mark, begun = found, True
+            if (floor := (head or {}).get("floor", 0)) > revision:
+                gap = floor
+            for edit in page:
                 for e in edit["entries"]:
-                    known.edits[e["id"]] = (edit["revision"], bool(e.get("remove")), e.get("expires_ms", 0))
-                known.revision = edit["revision"]
-            if not delta.get("more"):
+                    edits[e["id"]] = (edit["revision"], bool(e.get("remove")), e.get("expires_ms", 0))
+                revision = edit["revision"]
+            if not (page and delta.get("more")):
                 break
-        if head is not None:
-            known.revision = max(known.revision, head["revision"])
-        serving = known.serving()
+        serving: dict[str, Any] = (head or {}).get("serving") or {}
         base = serving.get("base", 0)
         if base < known.base:  # a rollback: it needs edits that were dropped
             known.forget()
             return await self._read(name, known)
-        known.base = base
-        if serving.get("build") != known.build:
+        known.head, known.mark, known.gap, known.base = head, mark, gap, base
+        known.clock = delta["at_ms"] - began * 1000
+        known.edits.update(edits)
+        known.revision = max(revision, (head or {}).get("revision", 0))
+        if serving.get("build", "") != known.build:
             known.build, known.ids = serving.get("build", ""), None
+            known.filter = _filter.Filter.of(head or {}, serving, self._hash)
             known.edits = {id: e for id, e in known.edits.items() if e[0] > base}
         if known.build and (head or {}).get("whole") and known.ids is None:
             build = quote(known.build, safe="")
@@ -239,11 +260,46 @@ class NameLists:
                     raise
         known.asked = began
 
+    async def _load(self, name: str, known: _List, ids: Sequence[str]) -> bool:
+        """Loads the block of the filter that most of the ids need, if one is missing. True if it asked for one.
+
+        No failure ends the check: without the block the ids are asked.
+        """
+        head, filter = known.head, known.filter
+        if head is None or filter is None or known.ids is not None or not filter.due() or filter.need > self._room():
+            return False
+        cleaned = (_clean(head["form"], id) for id in ids)
+        index = filter.lacking(id for id in cleaned if id is not None and id not in known.edits)
+        if index is None:
+            return False
+        path = f"/v1/lists/{quote(name, safe='')}/versions/{known.serving()['number']}/blocks/{index}"
+        filter.begin()
+        try:
+            block = await self._call(
+                "GET",
+                f"{path}?build={quote(filter.build, safe='')}",
+                b"",
+                _filter.MAX_BLOCK,
+                partial(_filter.decode, build=filter.build, index=index, hash=filter.hash),
+            )
+            if block is None:
+                filter.unknown()
+            else:
+                filter.put(index, block, self._room())
+        except Error:
+            filter.failed()
+        finally:
+            filter.end()
+        return True
+
+    def _room(self) -> int:
+        return self._max_bytes - sum(known.filter.bytes for known in self._lists.values() if known.filter)
+
     async def _answer(self, name: str, known: _List, ids: Sequence[str]) -> list[Answer]:
         """Follows the order of decisions in docs/namelist.md, "For other languages"."""
         head, serving = known.head, known.serving()
         now = known.clock + time.monotonic() * 1000
-        version, revision = serving.get("number", 0), known.revision
+        version, revision, build = serving.get("number", 0), known.revision, known.build
 
         def answer(id: str, member: bool | None, why: str = "") -> Answer:
             return Answer(id, member, why, version, revision)
@@ -270,12 +326,14 @@ class NameLists:
             elif known.ids is not None:
                 expires = known.ids.get(id)
                 out[i] = answer(given, expires is not None and not 0 < expires <= now)
+            elif known.filter is not None and known.filter.no(id):
+                out[i] = answer(given, False)
             else:
                 ask[i] = id
         places = list(ask)
         for at in range(0, len(places), _MAX_CHECK):
             part = places[at : at + _MAX_CHECK]
-            body = {"version": version, "build": known.build, "ids": [ask[i] for i in part]}
+            body = {"version": version, "build": build, "ids": [ask[i] for i in part]}
             found = (await self._request("POST", f"/v1/lists/{quote(name, safe='')}/check", body))["found"]
             for i, entry in zip(part, found):
                 why = str(entry.get("why", ""))
@@ -286,26 +344,34 @@ class NameLists:
 
     async def _request(self, method: str, path: str, body: Any = None) -> dict[str, Any]:
         """Asks the replicas in turn. Raises the refusal of one, or unavailable if none answers."""
-        data = b"" if body is None else _json.dumps(body).encode()
+        return await self._call(method, path, b"" if body is None else _json.dumps(body).encode(), _MAX_BYTES, _object)
+
+    async def _call(self, method: str, path: str, data: bytes, max_bytes: int, read: Callable[[bytes], _T]) -> _T:
+        """Is _request for any answer. If read raises ValueError the answer is bad, and the next replica is asked."""
         failure = Error("unavailable", "no replica answers")
         for _ in range(len(self._urls)):
             url = self._urls[0]
             try:
                 async with asyncio.timeout(self._timeout):
                     response = await _http.request(
-                        method, url + path, self._headers, data, tls=self._tls, max_bytes=_MAX_BYTES
+                        method, url + path, self._headers, data, tls=self._tls, max_bytes=max_bytes
                     )
-                answer = _json.loads(response.body)
-            except (OSError, EOFError, ValueError) as err:
-                failure = Error("unavailable", f"{urlsplit(url).hostname} does not answer: {reason_of(err)}")
-            else:
-                if response.status < 400 and isinstance(answer, dict):
-                    return answer
-                failure = from_answer(answer if isinstance(answer, dict) else {"code": "unavailable"})
+                if response.status < 400:
+                    return read(response.body)
+                failure = from_answer(_object(response.body))
                 if failure.code not in ("unavailable", "internal"):
                     raise failure
+            except (OSError, EOFError, ValueError) as err:
+                failure = Error("unavailable", f"{urlsplit(url).hostname} does not answer: {reason_of(err)}")
             self._urls.append(self._urls.pop(0))
         raise failure
+
+
+def _object(body: bytes) -> dict[str, Any]:
+    answer = _json.loads(body)
+    if not isinstance(answer, dict):
+        raise ValueError("the answer is no object")
+    return answer
 
 
 def _clean(form: str, id: str) -> str | None:
