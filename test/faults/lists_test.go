@@ -40,6 +40,9 @@ func TestListsFaults(t *testing.T) {
 
 // TestListsFaultsSeveral: lists have a server of their own.
 func TestListsFaultsSeveral(t *testing.T) {
+	if os.Getenv("SHORT") == "1" {
+		t.Skip("left out by SHORT=1")
+	}
 	t.Parallel()
 	testLists(t, listsSeveral, FaultFreezeHolder, FaultFlushServer, FaultFreezePeer, FaultKillServer, FaultMemory, FaultKillHolder, FaultKillControl, FaultFlush, FaultFreezeServer, FaultFreeze, FaultLoseHolder)
 }
