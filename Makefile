@@ -119,10 +119,10 @@ console-check: ## build the console's page anew, and compare it with what is com
 .PHONY: test
 test: deps ## everything to be sure of a change: race, docker-test, e2e, sdk-test (about 13 minutes on 2 cores; lint is apart)
 	@rm -f .dev/twice-*.txt
-	@for part in race "docker-test e2e" "sdk-test"; do \
+	@for part in race-product "race-gateway race-modules docker-test e2e sdk-test"; do \
 		begin=$$SECONDS; \
 		echo "== $$part"; \
-		$(MAKE) -j2 --output-sync=target $$part || { echo "make test: FAILED in $$part; ran:$${ran:-} $$part" >&2; exit 1; }; \
+		$(MAKE) -j3 --output-sync=target $$part || { echo "make test: FAILED in $$part; ran:$${ran:-} $$part" >&2; exit 1; }; \
 		ran="$${ran:-} $$part ($$((SECONDS - begin)) s)"; \
 	done; \
 	echo "make test: passed:$$ran"
@@ -143,13 +143,15 @@ vet: ## go vet, in each Go module of the product (lint-peers: of the others)
 # package run at once. lint runs vet. The workers' tests run once more with a gateway between worker and Redis;
 # -count=1, because Go does not see that they read the environment, and would repeat the result of the first run.
 # The package at the top has types and texts, and no goroutines; its tests read all docs and sources.
-.PHONY: race
-race: ## all Go tests, unit and integration, with the race detector, but those of bench
+.PHONY: race race-product
+race: race-product ## all Go tests, unit and integration, with the race detector, but those of bench
+	@$(MAKE) -j2 --output-sync=target race-gateway race-modules
+
+race-product:
 	packages="$$($(GO) list ./...)"; top="$$($(GO) list .)"; \
 	export GOGC=200; packages="./internal/cell ./internal/dispatch ./worker \
 		$$(grep -v -e "^$$top\$$" -e '/internal/cell$$' -e '/internal/dispatch$$' -e '/worker$$' <<<"$$packages")"; \
 	$(TEST) race "$$packages" $(RACE) -parallel 4 $(TEST_ARGS)
-	@$(MAKE) -j2 --output-sync=target race-gateway race-modules
 
 # The workers wait most of the time; the others build most of the time.
 .PHONY: race-gateway race-modules
