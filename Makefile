@@ -247,7 +247,11 @@ SDK_PYTHON := sdk/python
 .PHONY: sdk-python-test
 sdk-python-test: build ## the Python SDK in sdk/python: its types, and its tests with real programs
 	@scripts/deps.sh redis python
-	cd $(SDK_PYTHON) && $(PYTHON) -m mypy src conformance_driver.py examples/espeak_worker.py && $(PYTHON) -m pytest $(PYTEST_ARGS)
+	cd $(SDK_PYTHON) && $(PYTHON) -m mypy src conformance_driver.py examples/espeak_worker.py
+	@mkdir -p .dev && rm -f .dev/twice-python.txt
+	cd $(SDK_PYTHON) && { $(PYTHON) -m pytest $(PYTEST_ARGS) || { \
+		echo "tests of sdk/python, see above" >$(CURDIR)/.dev/twice-python.txt; \
+		$(PYTHON) -m pytest --last-failed --last-failed-no-failures none $(PYTEST_ARGS); }; }
 
 SDK_TYPESCRIPT := sdk/typescript
 
@@ -260,7 +264,9 @@ sdk-typescript-build:
 .PHONY: sdk-typescript-test
 sdk-typescript-test: build sdk-typescript-build ## the TypeScript SDK in sdk/typescript: types, style, and its tests with real programs and Chromium
 	@scripts/deps.sh redis chromium espeak
-	cd $(SDK_TYPESCRIPT) && npm rebuild --silent node && npm run --silent check && npm test
+	cd $(SDK_TYPESCRIPT) && npm rebuild --silent node && npm run --silent check
+	@mkdir -p .dev && rm -f .dev/twice-typescript.txt
+	cd $(SDK_TYPESCRIPT) && { npm test || { echo "tests of sdk/typescript, see above" >$(CURDIR)/.dev/twice-typescript.txt; npm test; }; }
 
 .PHONY: sdk-test
 sdk-test: sdk-python-test sdk-typescript-test conformance-scenarios ## the SDKs, and the scenarios that prove them and the Go packages
