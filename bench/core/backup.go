@@ -126,7 +126,8 @@ func (d *backupBed) restore(b *tool.Bench) float64 {
 	return d.run(r.Address, "restore", d.file)
 }
 
-// backups makes one backup after the other through a replica until stop, which returns how many have ended.
+// backups makes one backup after the other through a replica until stop, which returns how many
+// have ended.
 func (d *backupBed) backups(through string) (stop func() int) {
 	ctx, cancel := context.WithCancel(d.ctx)
 	ended, failed := 0, make(chan error, 1)

@@ -2,9 +2,9 @@
 // and beside Celery, the TypeScript client beside BullMQ, a node whose handler holds the
 // interpreter, and the memory of an idle Python worker.
 //
-//	go run -C bench ./sdk                         everything, into bench/results/sdk.json and bench/RESULTS.md
-//	go run -C bench ./sdk -parts worker,client    only these; the file keeps its figures of the others
-//	go run -C bench ./sdk -short                  everything in a minute or two; shows that it works, not how fast
+//	go run -C bench ./sdk                       everything, into results/sdk.json and RESULTS.md
+//	go run -C bench ./sdk -parts worker,client  only these; other figures stay in the file
+//	go run -C bench ./sdk -short                in a minute or two; shows that it works
 //
 // Systems that are compared take turns within each round, and figures are medians of the rounds.
 package main

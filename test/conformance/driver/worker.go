@@ -11,7 +11,7 @@ import (
 	"github.com/freeslot/freeslot/worker"
 )
 
-// workerDriver drives one worker, whose handlers return when they are told to.
+// workerDriver drives one worker. Its handlers return at the command finish.
 type workerDriver struct {
 	out   *answers
 	calls sync.WaitGroup
