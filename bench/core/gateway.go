@@ -41,6 +41,8 @@ type gateways struct {
 	program                   string
 	tokens                    *system.Tokens
 	scheme, certFile, keyFile string
+	// env are more of the replicas' settings.
+	env []string
 }
 
 // newGateways starts Redis, and no replica. The caller stops them.
@@ -62,7 +64,7 @@ func newGateways(ctx context.Context, b *tool.Bench, replicas int, secure bool) 
 // startNext starts the next replica.
 func (g *gateways) startNext(ctx context.Context) {
 	i := len(g.all)
-	env := []string{"FREESLOT_GATEWAY__TOKENS_FILE=" + g.tokens.File, "FREESLOT_GATEWAY__LISTEN=" + g.addrs[i]}
+	env := append([]string{"FREESLOT_GATEWAY__TOKENS_FILE=" + g.tokens.File, "FREESLOT_GATEWAY__LISTEN=" + g.addrs[i]}, g.env...)
 	if g.certFile != "" {
 		env = append(env, "FREESLOT_GATEWAY__TLS__CERT_FILE="+g.certFile, "FREESLOT_GATEWAY__TLS__KEY_FILE="+g.keyFile)
 	}

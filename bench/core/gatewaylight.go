@@ -33,6 +33,9 @@ const (
 	// lightCallers agents of a process start at a time: more would take the gateways' time from the
 	// heartbeats of those that are there.
 	lightCallers = 8
+	// meanBeat is the time between two heartbeats of an agent, on average: run shortens each interval
+	// by up to a tenth.
+	meanBeat = worker.DefaultHeartbeatInterval * 19 / 20
 	// lightFigures: every so many heartbeats bring figures once, so once a minute.
 	lightFigures = int(worker.DefaultMetadataInterval / worker.DefaultHeartbeatInterval)
 )

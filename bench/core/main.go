@@ -1,6 +1,7 @@
 // Command core measures what the README and docs/decisions promise of single parts: choosing a
 // node, how fast and at what price replicas know the fleet, how busy slots are kept, how fair the
-// queue is, what idle agents and backups cost, and what gateways do for theirs.
+// queue is, what idle agents and backups cost, what gateways do for theirs, and what users pay all
+// day.
 //
 //	go run -C bench ./core                            everything, into bench/results/core.json and bench/RESULTS.md
 //	go run -C bench ./core -parts choose,staleness    only these; the file keeps its figures of the others
@@ -19,11 +20,13 @@ import (
 
 func main() { os.Exit(newTool().Main()) }
 
-var modes = map[string]tool.Mode{observerMode: observe, agentsMode: runAgents, lightMode: runLights}
+var modes = map[string]tool.Mode{observerMode: observe, agentsMode: runAgents, lightMode: runLights, relayMode: runRelayProgram}
 
 func newTool() *tool.Tool {
+	var f daily
 	return &tool.Tool{
 		Name: "core", Folder: "core", About: "Measures what is promised of choices, the cache, queues and agents.", Modes: modes,
+		Flags: f.flags, Check: f.check,
 		Parts: []tool.Part{
 			{Name: "choose", About: "choices from raw requirements while heartbeat events are applied", Run: runChoose},
 			{Name: "staleness", About: "from a script's commit to the change seen in another process", Run: runStaleness},
@@ -38,6 +41,9 @@ func newTool() *tool.Tool {
 			{Name: "demand", About: "what a replica adds to tell how many slots jobs need", Run: runDemand},
 			{Name: "backup", About: "a backup and its restore, and what a backup does to jobs", Run: runBackup},
 			{Name: "gateway", About: "agents through gateways: at rest, when a gateway dies, on a slow line", Run: runGateway},
+			{Name: "day", About: "what users pay all day, before and after: idle replicas and fleets, nodes by gateway", Run: f.run},
+			{Name: "starts", About: "10,000 agents by two gateways, started again and again, plain and TLS", Run: f.runStarts},
+			{Name: "large", About: "10,000 to 30,000 agents by two gateways at rest", Run: runLarge},
 		},
 	}
 }

@@ -14,6 +14,11 @@ func CPUSeconds(int) (float64, error) {
 	return 0, errors.New("CPU time of processes: only on Linux")
 }
 
+// Switches is not known here.
+func Switches(int) (float64, error) {
+	return 0, errors.New("switches of threads: only on Linux")
+}
+
 // dieWithParent does nothing: these kernels have no parent-death signal.
 func dieWithParent(*exec.Cmd) {}
 

@@ -17,6 +17,8 @@ const CallTimeout = 5 * time.Second
 type RedisStat struct {
 	// CPUSeconds are the main thread's, user and system.
 	CPUSeconds float64
+	// SentBytes is what it has written to all connections.
+	SentBytes float64
 	// Commands are by name as INFO has it, such as evalsha.
 	Commands map[string]CommandStat
 }
@@ -36,7 +38,7 @@ type RedisCost struct {
 func ReadRedisStat(ctx context.Context, client rueidis.Client) (RedisStat, error) {
 	ctx, cancel := context.WithTimeout(ctx, CallTimeout)
 	defer cancel()
-	text, err := client.Do(ctx, client.B().Info().Section("cpu", "commandstats").Build()).ToString()
+	text, err := client.Do(ctx, client.B().Info().Section("cpu", "stats", "commandstats").Build()).ToString()
 	if err != nil {
 		return RedisStat{}, fmt.Errorf("read INFO: %w", err)
 	}
@@ -49,6 +51,10 @@ func ReadRedisStat(ctx context.Context, client rueidis.Client) (RedisStat, error
 //	cmdstat_evalsha:calls=21,usec=175,usec_per_call=8.33,rejected_calls=0,failed_calls=0
 func parseRedisStat(info string) (RedisStat, error) {
 	stat := RedisStat{Commands: make(map[string]CommandStat)}
+	counters := map[string]*float64{
+		"used_cpu_user_main_thread": &stat.CPUSeconds, "used_cpu_sys_main_thread": &stat.CPUSeconds,
+		"total_net_output_bytes": &stat.SentBytes,
+	}
 	for line := range strings.Lines(info) {
 		name, value, ok := strings.Cut(strings.TrimSpace(line), ":")
 		if !ok {
@@ -61,12 +67,12 @@ func parseRedisStat(info string) (RedisStat, error) {
 				return stat, fmt.Errorf("INFO line %q: %w", line, err)
 			}
 			stat.Commands[command] = c
-		case name == "used_cpu_user_main_thread", name == "used_cpu_sys_main_thread":
-			seconds, err := strconv.ParseFloat(value, 64)
+		case counters[name] != nil:
+			figure, err := strconv.ParseFloat(value, 64)
 			if err != nil {
 				return stat, fmt.Errorf("INFO line %q: %w", line, err)
 			}
-			stat.CPUSeconds += seconds
+			*counters[name] += figure
 		}
 	}
 	return stat, nil

@@ -62,6 +62,9 @@ func (s *Spent) OfCore(seconds float64) float64 { return 100 * seconds / s.Secon
 // Rate is how often a second Redis' commands were called, by scripts too.
 func (s *Spent) Rate(commands ...string) float64 { return s.Calls(commands...) / s.Seconds }
 
+// SentRate is how many bytes a second Redis has sent, to all connections.
+func (s *Spent) SentRate() float64 { return (s.after.SentBytes - s.before.SentBytes) / s.Seconds }
+
 // Calls is how often they were called.
 func (s *Spent) Calls(commands ...string) (calls float64) {
 	for _, c := range commands {
