@@ -88,6 +88,7 @@ func BenchmarkEvent(b *testing.B) {
 func BenchmarkClassChoose(b *testing.B) {
 	const nodes, pools = 10_000, 100
 	c := benchCache(nodes, pools)
+	go c.clock.run(b.Context())
 	for name, requirement := range map[string]freeslot.Requirement{
 		"any":  {},
 		"pool": {Pool: "pool-42"},

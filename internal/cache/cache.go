@@ -293,8 +293,8 @@ func (c *Cache) Epoch(id string) cell.Epoch {
 // version: use a class's own ConfigVersion for conclusions from the class.
 func (c *Cache) ConfigVersion() uint64 { return c.selection.Load().Version }
 
-// Now returns the time by the monotonic clock of the nodes' figures. It is up to 20 ms late: every
-// choice reads it, and reading the system's clock would cost as much as a choice.
+// Now returns the time by the monotonic clock of the nodes' figures. It is up to 20 ms late, and may
+// step back by that much: every choice reads it, and under load it is a copy of the clock.
 func (c *Cache) Now() int64 { return c.clock.coarse() }
 
 // SilenceLimit returns how long a node may be silent and still be chosen.
