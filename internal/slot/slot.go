@@ -38,8 +38,7 @@ func (s *Slots) Acquire(ctx context.Context, n int) error {
 		return err
 	}
 	s.mu.Lock()
-	if len(s.waiters) == 0 && s.fits(n) {
-		s.used += n
+	if s.take(n) {
 		s.mu.Unlock()
 		return nil
 	}
@@ -65,6 +64,13 @@ func (s *Slots) Acquire(ctx context.Context, n int) error {
 	return ctx.Err()
 }
 
+// TryAcquire takes n slots if no one waits and they are free. It reports whether it did.
+func (s *Slots) TryAcquire(n int) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.take(n)
+}
+
 // Release gives back slots that Acquire took.
 func (s *Slots) Release(n int) {
 	s.mu.Lock()
@@ -86,6 +92,14 @@ func (s *Slots) Resize(size int) {
 	defer s.mu.Unlock()
 	s.size = size
 	s.grant()
+}
+
+func (s *Slots) take(n int) bool {
+	free := len(s.waiters) == 0 && s.fits(n)
+	if free {
+		s.used += n
+	}
+	return free
 }
 
 func (s *Slots) fits(n int) bool { return s.used == 0 || s.used+n <= s.size }

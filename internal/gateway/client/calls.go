@@ -111,9 +111,12 @@ func (s *Store) Complete(ctx context.Context, comp cell.Completion) (cell.Comple
 }
 
 func (s *Store) complete(ctx context.Context, req *frame.Request) (*frame.Answer, error) {
-	wait, cancel := context.WithTimeout(ctx, s.cfg.CallTimeout)
-	conn, err := s.connection(wait)
-	cancel()
+	conn, err := s.connected()
+	if conn == nil && err == nil {
+		wait, cancel := context.WithTimeout(ctx, s.cfg.CallTimeout)
+		conn, err = s.connection(wait)
+		cancel()
+	}
 	if err != nil {
 		return nil, err
 	}

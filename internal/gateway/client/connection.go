@@ -4,9 +4,9 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"net/url"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -35,15 +35,15 @@ const (
 	// sparePlaces is the number of a session's requests that are kept for other types than complete
 	// and spec.
 	sparePlaces = 8
+	// takeAtOnce is the largest number of messages that are carried out together: "[{},{},…" takes a
+	// hundred times its own size once it is decoded.
+	takeAtOnce = 64
 	// maxSpecs bounds the spec requests under way: the gateway ends a session that has more than 4
 	// MiB to read. See also pace.
 	maxSpecs = 32
 	// minBeatTimeout is the smallest result of part.
 	minBeatTimeout = 100 * time.Millisecond
 )
-
-// errConnectionLost is returned by roundTrip when the connection has ended before the answer.
-var errConnectionLost = errors.New("the connection to the gateway was lost")
 
 // connection is one connection to one gateway, from its welcome on. start makes its two
 // goroutines: the reader gives answers to their calls, and the writer sends what is queued and
@@ -76,9 +76,12 @@ type connection struct {
 	// store.mu guards the fields that follow.
 
 	pending map[uint64]*pendingCall
-	out     []*pendingCall // requests that are not written yet
+	out     []*pendingCall // requests that are not sent yet
 	lost    bool           // nothing more is sent
-	beaten  bool           // a heartbeat has been answered
+	// overdue calls giveUp. timed is true while it is set: there may be completes that were sent.
+	overdue *time.Timer
+	timed   bool
+	beaten  bool // a heartbeat has been answered
 	refusal error
 	// doubt tells why the last heartbeat was not carried out; nil if it was. late sets it if no
 	// heartbeat is answered in time; late is nil while none is under way.
@@ -89,23 +92,6 @@ type connection struct {
 	specsAtOnce int
 	// least is the shortest time that an answer has taken, including the welcome; at most part.
 	least time.Duration
-}
-
-// pendingCall is a request under way. The writer closes written. The reader, or lose, sets the rest
-// and then closes done.
-type pendingCall struct {
-	conn    *connection
-	id      uint64
-	beat    bool // true for a heartbeat
-	began   time.Time
-	message []byte
-	written chan struct{}
-	done    chan struct{}
-	// answer is void if lost.
-	answer frame.Answer
-	// arrived is the number of deliveries that had been queued when the answer came.
-	arrived uint64
-	lost    bool
 }
 
 // newConnection makes a connection for a socket whose welcome took that long.
@@ -122,6 +108,8 @@ func newConnection(
 		leaving: leaving, leave: sync.OnceFunc(func() { close(leaving) }), pending: map[uint64]*pendingCall{},
 	}
 	c.least = min(took, c.part())
+	c.overdue = time.AfterFunc(time.Hour, c.giveUp)
+	c.overdue.Stop()
 	c.ctx, c.cut = context.WithCancelCause(context.Background())
 	socket.SetReadLimit(readLimit)
 	return c
@@ -166,164 +154,9 @@ func (c *connection) end(err error) {
 func (c *connection) lose() {
 	c.lost, c.out = true, nil
 	c.endAwaitBeat()
-	for id, call := range c.pending {
-		delete(c.pending, id)
-		call.lost = true
-		close(call.done)
-	}
-}
-
-// roundTrip sends a request and waits for its answer. On a slow line requests wait long before they
-// are sent. So a complete has CallTimeout from the time at which it was written, and a spec has
-// SpecTimeout from the time at which it may be sent. Errors:
-//
-// - ErrNotSent if ctx ended before the request was sent;
-// - errConnectionLost, or ctx's error, if the request may have been carried out;
-// - otherwise the errors of answerError.
-func (c *connection) roundTrip(ctx context.Context, req *frame.Request) (*pendingCall, error) {
-	if req.Type == frame.TypeSpec {
-		if err := c.makeRoom(ctx, c.specs, 1); err != nil {
-			return nil, err
-		}
-		defer c.specs.Release(1)
-		begin := time.Now()
-		defer func() { c.pace(time.Since(begin)) }()
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, c.store.cfg.SpecTimeout)
-		defer cancel()
-	}
-	if req.Type == frame.TypeComplete || req.Type == frame.TypeSpec {
-		if err := c.enter(ctx, c.places); err != nil {
-			return nil, err
-		}
-		defer func() { <-c.places }()
-	}
-	if req.Type == frame.TypeComplete {
-		bytes := len(req.Result)
-		if req.Error != nil {
-			bytes += len(req.Error.Message)
-		}
-		if err := c.makeRoom(ctx, c.room, bytes); err != nil {
-			return nil, err
-		}
-		defer c.room.Release(bytes)
-	}
-	call, err := c.send(req)
-	if err != nil {
-		return nil, err
-	}
-	if req.Type == frame.TypeComplete {
-		select {
-		case <-call.written:
-		case <-call.done:
-		case <-ctx.Done():
-		}
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, c.store.cfg.CallTimeout)
-		defer cancel()
-	}
-	select {
-	case <-call.done:
-	case <-ctx.Done():
-		c.forget(call) // a later answer is void
-		return nil, fmt.Errorf("no answer to %s: %w", req.Type, ctx.Err())
-	}
-	if call.lost {
-		return nil, errConnectionLost
-	}
-	return call, answerError(&call.answer)
-}
-
-// enter waits for a place and takes it.
-func (c *connection) enter(ctx context.Context, places chan struct{}) error {
-	select {
-	case places <- struct{}{}:
-		return nil
-	case <-c.ended:
-		return errConnectionLost
-	case <-ctx.Done():
-		return fmt.Errorf("%w: %w", cell.ErrNotSent, ctx.Err())
-	}
-}
-
-// makeRoom waits until this much room is left, and takes it.
-func (c *connection) makeRoom(ctx context.Context, room *slot.Slots, n int) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	defer context.AfterFunc(c.ctx, cancel)()
-	if err := room.Acquire(ctx, n); err != nil {
-		return fmt.Errorf("%w: %w", cell.ErrNotSent, err)
-	}
-	return nil
-}
-
-// pace lowers the number of specs under way when one took long, and raises it when one did not.
-// Heartbeats wait behind them, and on a slow line too many specs would all come too late, again and
-// again. On a far line each answer takes long, so only the time beyond the least counts.
-func (c *connection) pace(took time.Duration) {
-	c.store.mu.Lock()
-	defer c.store.mu.Unlock()
-	if took-c.least > (c.part()-c.least)/4 {
-		c.specsAtOnce = max(c.specsAtOnce/2, 1)
-	} else {
-		c.specsAtOnce = min(c.specsAtOnce+1, maxSpecs)
-	}
-	c.specs.Resize(c.specsAtOnce)
-}
-
-// send queues a request. Heartbeats come first.
-func (c *connection) send(req *frame.Request) (*pendingCall, error) {
-	numbered := *req // a former connection may still have the request
-	numbered.ID = c.lastID.Add(1)
-	message, err := frame.Append(nil, &numbered)
-	if err != nil {
-		return nil, freeslot.Invalid(string(req.Type), "cannot be encoded: %v", err)
-	}
-	call := &pendingCall{
-		conn: c, id: numbered.ID, beat: req.Type == frame.TypeHeartbeat, began: time.Now(), message: message,
-		written: make(chan struct{}), done: make(chan struct{}),
-	}
-	c.store.mu.Lock()
-	defer c.store.mu.Unlock()
-	if c.lost {
-		return nil, errConnectionLost
-	}
-	c.pending[call.id] = call
-	if call.beat {
-		c.awaitBeat()
-		c.out = slices.Insert(c.out, 0, call)
-	} else {
-		c.out = append(c.out, call)
-	}
-	notify(c.filled)
-	return call, nil
-}
-
-// forget gives a call up: it is no longer sent.
-func (c *connection) forget(call *pendingCall) {
-	c.store.mu.Lock()
-	defer c.store.mu.Unlock()
-	delete(c.pending, call.id)
-	c.out = slices.DeleteFunc(c.out, func(queued *pendingCall) bool { return queued == call })
-}
-
-// answerError returns the error of an answer. It is a *freeslot.Error only if the gateway has not
-// carried the request out.
-func answerError(a *frame.Answer) error {
-	if a.Type != frame.TypeError {
-		return nil
-	}
-	switch a.Code {
-	case frame.CodeSuperseded:
-		return cell.ErrSuperseded
-	case frame.CodeUnknownNode:
-		return cell.ErrUnknownNode
-	case freeslot.CodeUnavailable, freeslot.CodeInternal, frame.CodeStaleConnection:
-		return fmt.Errorf("the gateway answered %s: %s", a.Code, a.Message)
-	default:
-		return &freeslot.Error{
-			Code: a.Code, Message: a.Message, Field: a.Field, RetryAfter: time.Duration(a.RetryAfterMS) * time.Millisecond,
-		}
+	c.overdue.Stop()
+	for _, call := range c.pending {
+		c.finish(call, errConnectionLost)
 	}
 }
 
@@ -335,19 +168,41 @@ func (c *connection) readLoop() error {
 		if err != nil {
 			return err
 		}
-		if err := frame.DecodeAnswers(message, c.receive); err != nil {
+		if err := c.carryOut(message); err != nil {
 			return err
 		}
 	}
 }
 
-// receive carries out one message. It ignores unknown types, which are for later releases.
-func (c *connection) receive(a *frame.Answer) error {
-	s := c.store
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.current != c && s.candidate != c {
+// carryOut carries out the messages of one frame together, so that the worker learns of all of them at
+// once.
+func (c *connection) carryOut(message []byte) error {
+	var answers []*frame.Answer
+	err := frame.DecodeAnswers(message, func(a *frame.Answer) error {
+		if answers = append(answers, a); len(answers) == takeAtOnce {
+			c.receiveAll(answers)
+			answers = answers[:0]
+		}
 		return nil
+	})
+	c.receiveAll(answers)
+	return err
+}
+
+func (c *connection) receiveAll(answers []*frame.Answer) {
+	c.store.mu.Lock()
+	defer c.store.mu.Unlock()
+	for _, a := range answers {
+		c.receive(a)
+	}
+}
+
+// receive carries out one message. It ignores unknown types, which are for later releases. The
+// caller holds store.mu.
+func (c *connection) receive(a *frame.Answer) {
+	s := c.store
+	if s.current != c && s.candidate != c {
+		return
 	}
 	switch {
 	case a.ID != 0:
@@ -370,7 +225,6 @@ func (c *connection) receive(a *frame.Answer) error {
 	case a.Type == frame.TypeSync:
 		s.cfg.Beat()
 	}
-	return nil
 }
 
 // answer ends the call with this id. An answer to a call that was given up is void.
@@ -379,14 +233,13 @@ func (c *connection) answer(a *frame.Answer) {
 	if call == nil {
 		return
 	}
-	delete(c.pending, a.ID)
 	c.least = min(c.least, time.Since(call.began))
-	if call.beat {
+	if call.kind == frame.TypeHeartbeat {
 		c.heard(a)
 	}
 	c.beaten = c.beaten || a.Type == frame.TypeBeat
 	call.answer, call.arrived = *a, c.store.arrived
-	close(call.done)
+	c.finish(call, nil)
 }
 
 // writeLoop sends what is queued, several messages as one array, and finally says goodbye.
@@ -394,6 +247,9 @@ func (c *connection) writeLoop() {
 	for {
 		select {
 		case <-c.filled:
+			// Jobs that came together end together. Let their ends queue first, so that they share a
+			// frame. It costs nothing if no other goroutine is ready.
+			runtime.Gosched()
 			if err := c.flush(); err != nil {
 				c.cut(cmp.Or(context.Cause(c.ctx), err))
 				return
@@ -411,7 +267,7 @@ func (c *connection) writeLoop() {
 }
 
 func (c *connection) flush() error {
-	for calls := c.take(); len(calls) > 0; calls = c.take() {
+	for calls := c.nextFrame(); len(calls) > 0; calls = c.nextFrame() {
 		messages := make([][]byte, len(calls))
 		for i, call := range calls {
 			messages[i] = call.message
@@ -426,15 +282,13 @@ func (c *connection) flush() error {
 		if err != nil {
 			return err
 		}
-		for _, call := range calls {
-			close(call.written)
-		}
+		c.sent(calls)
 	}
 	return nil
 }
 
-// take takes the calls of the next frame out of the queue.
-func (c *connection) take() []*pendingCall {
+// nextFrame takes the calls of the next frame out of the queue.
+func (c *connection) nextFrame() []*pendingCall {
 	c.store.mu.Lock()
 	defer c.store.mu.Unlock()
 	n, size := 0, 0

@@ -15,16 +15,18 @@ import (
 func (s *Store) Dispatches(
 	ctx context.Context, _, _ string, block time.Duration, limit int,
 ) ([]cell.Dispatch, error) {
-	timeout := time.NewTimer(block)
-	defer timeout.Stop()
+	var timeout <-chan time.Time
 	for {
 		found, err := s.take(limit)
 		if len(found) > 0 || err != nil {
 			return found, err
 		}
+		if timeout == nil {
+			timeout = time.After(block)
+		}
 		select {
 		case <-s.arrival:
-		case <-timeout.C:
+		case <-timeout:
 			return nil, nil
 		case <-ctx.Done():
 			return nil, ctx.Err()

@@ -138,6 +138,16 @@ func (s *Store) Stop(ctx context.Context) error {
 	return nil
 }
 
+// connected returns the current connection, nil if there is none, and why none will come.
+func (s *Store) connected() (*connection, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.fatal != nil {
+		return nil, s.fatal
+	}
+	return s.current, nil
+}
+
 // connection waits for the current connection. It returns ErrNotSent if there was none before ctx
 // ended.
 func (s *Store) connection(ctx context.Context) (*connection, error) {

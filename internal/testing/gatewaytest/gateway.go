@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -35,7 +36,9 @@ type Session struct {
 	Socket   *websocket.Conn
 	Hello    frame.Request
 	Requests chan *frame.Request // closed at the end of the session
-	closed   websocket.StatusCode
+	// Frames counts the frames that have come; LargestFrame has the bytes of the largest.
+	Frames, LargestFrame atomic.Int64
+	closed               websocket.StatusCode
 }
 
 // New returns a gateway that the test serves itself.
@@ -82,6 +85,8 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			s.closed = websocket.CloseStatus(err)
 			return
 		}
+		s.Frames.Add(1)
+		s.LargestFrame.Store(max(s.LargestFrame.Load(), int64(len(message))))
 		err = frame.DecodeRequests(message, func(q *frame.Request) error {
 			if q.Type != frame.TypeHello {
 				s.Requests <- q
