@@ -24,6 +24,9 @@ const (
 	sentinelDialTimeout = time.Second
 	replicaSilence      = time.Second
 	replicaKeepAlive    = 250 * time.Millisecond
+	// quietKeepAlive is for connections that wait for news. They learn from the calls of the same
+	// process that a server is silent, so four pings a second on each of them are not worth it.
+	quietKeepAlive = time.Second
 	// agentKeepAlive is long, so that thousands of agents do not ping; their calls have deadlines
 	// of their own.
 	agentKeepAlive = 15 * time.Second
@@ -113,11 +116,18 @@ func (c Config) open(set func(*rueidis.ClientOption)) (rueidis.Client, error) {
 	return newWatched(opt, cmp.Or(c.links, new(links)))
 }
 
-// forReplica makes a replica notice a silent server in 1.3 s.
+// forReplica makes calls of a replica notice a silent server in 1.3 s.
 func forReplica(opt *rueidis.ClientOption) {
 	opt.ConnWriteTimeout = replicaSilence
 	opt.Dialer.KeepAlive = replicaKeepAlive
 	opt.ClusterOption.ShardsRefreshInterval = topologyRefresh
+}
+
+// quieten makes a connection ping seldom. In a cluster no call tells it that a server is silent.
+func (c Config) quieten(opt *rueidis.ClientOption) {
+	if !c.Cluster {
+		opt.Dialer.KeepAlive = quietKeepAlive
+	}
 }
 
 // addr returns the first address of a valid URL.
@@ -178,6 +188,7 @@ func At(c Config, addr string) (rueidis.Client, error) {
 func Subscriber(c Config) (rueidis.Client, error) {
 	return c.open(func(opt *rueidis.ClientOption) {
 		forReplica(opt)
+		c.quieten(opt)
 		opt.RetryDelay = retryDelay
 	})
 }

@@ -4,12 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/url"
+	"os"
 	"regexp"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/redis/rueidis"
 
@@ -165,6 +168,61 @@ func TestReplicaNoticesHungServer(t *testing.T) {
 }
 
 // Without a server every opening fails in time and leaves nothing behind.
+// TestSubscriptionLearnsOfHungServer: a call that is not answered ends the subscriptions of the
+// process, too, whose own pings are seldom. Here these pings have all the time in the world.
+func TestSubscriptionLearnsOfHungServer(t *testing.T) {
+	t.Parallel()
+	redis := redistest.New(t)
+	cfg := inspect(t, Config{URL: redis.URL()}).Config(0)
+	commands := open(t, Commands, cfg)
+	events := subscription(t, open(t, func(cfg Config) (rueidis.Client, error) {
+		return cfg.open(func(opt *rueidis.ClientOption) {
+			cfg.quieten(opt)
+			opt.ConnWriteTimeout = time.Hour
+			opt.RetryDelay = retryDelay
+		})
+	}, cfg))
+
+	redis.Pause()
+	if err := write(t, commands); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("a write to a paused server: %v, expected the end of its time", err)
+	}
+	redis.Resume()
+	waittest.Receive(t, "the next subscription", events)
+}
+
+// closing is a connection that can only be closed.
+type closing struct {
+	told func()
+	net.Conn
+}
+
+func (c closing) Close() error { c.told(); return nil }
+
+// TestQuietLinks: a quiet connection is closed only if it heard nothing since the call.
+func TestQuietLinks(t *testing.T) {
+	t.Parallel()
+	all := links{open: make(map[*link]struct{})}
+	now := time.Now()
+	closed := make(map[string]bool)
+	for name, l := range map[string]*link{
+		"busy":          {},
+		"quiet, spoken": {quiet: true},
+		"quiet, silent": {quiet: true},
+	} {
+		l.of, l.Conn = &all, closing{func() { closed[name] = true }, nil}
+		l.heard.Store(now.Add(-2 * replicaSilence).UnixNano())
+		if name == "quiet, spoken" {
+			l.heard.Store(now.Add(time.Hour).UnixNano())
+		}
+		all.open[l] = struct{}{}
+	}
+	all.silent()
+	if want := map[string]bool{"quiet, silent": true}; !maps.Equal(closed, want) {
+		t.Errorf("closed %v, expected %v", closed, want)
+	}
+}
+
 func TestUnreachable(t *testing.T) {
 	t.Parallel()
 	redis := redistest.New(t)

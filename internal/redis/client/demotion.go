@@ -7,9 +7,11 @@ import (
 	"maps"
 	"math/rand/v2"
 	"net"
+	"os"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -60,6 +62,17 @@ type links struct {
 type link struct {
 	net.Conn
 	of *links
+	// quiet is true if the connection pings seldom.
+	quiet bool
+	heard atomic.Int64 // when a quiet connection last read something, in nanoseconds of Unix time
+}
+
+func (l *link) Read(p []byte) (int, error) {
+	n, err := l.Conn.Read(p)
+	if l.quiet && n > 0 {
+		l.heard.Store(time.Now().UnixNano())
+	}
+	return n, err
 }
 
 func (l *link) Close() error {
@@ -78,7 +91,8 @@ func (l *links) dialer(next dialFunc) dialFunc {
 		if err != nil {
 			return nil, err
 		}
-		made := &link{Conn: conn, of: l}
+		made := &link{Conn: conn, of: l, quiet: dialer.KeepAlive == quietKeepAlive}
+		made.heard.Store(time.Now().UnixNano())
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		if l.open == nil {
@@ -103,6 +117,20 @@ func (l *links) begin() (open []*link, ok bool) {
 	l.pause = min(max(2*l.pause, firstLookPause), longestLookPause)
 	l.next = now.Add(l.pause/2 + rand.N(l.pause/2))
 	return slices.Collect(maps.Keys(l.open)), true
+}
+
+// silent closes the quiet connections that have heard nothing since a call went out that the server
+// did not answer in time.
+func (l *links) silent() {
+	l.mu.Lock()
+	open := slices.Collect(maps.Keys(l.open))
+	l.mu.Unlock()
+	sent := time.Now().Add(-replicaSilence).UnixNano()
+	for _, one := range open {
+		if one.quiet && one.heard.Load() < sent {
+			_ = one.Close()
+		}
+	}
 }
 
 // found makes the pauses short again, because a look has found a master.
@@ -199,8 +227,13 @@ func (c *watchedConn) DoMulti(ctx context.Context, multi ...rueidis.Completed) [
 
 func (w *watched) see(results ...rueidis.RedisResult) {
 	for _, result := range results {
-		if err := result.Error(); err != nil && isDemoted(err) {
+		switch err := result.Error(); {
+		case err == nil:
+		case isDemoted(err):
 			w.beginLook()
+			return
+		case errors.Is(err, os.ErrDeadlineExceeded): // not a caller's deadline, which is of its context
+			w.links.silent()
 			return
 		}
 	}

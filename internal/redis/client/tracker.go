@@ -29,6 +29,7 @@ func Tracker(c Config, addr, prefix string, onInvalidations func([]rueidis.Redis
 		opt.OnInvalidations = onInvalidations
 		opt.ConnWriteTimeout = replicaSilence
 		opt.Dialer.KeepAlive = replicaKeepAlive
+		c.quieten(opt)
 		opt.ReadBufferEachConn, opt.WriteBufferEachConn = trackerBuffer, agentBuffer
 		opt.RingScaleEachConn = agentRing
 		opt.RetryDelay = trackerRetryDelay
