@@ -112,6 +112,7 @@ func (d *day) promise(what string, unit result.Unit, bound result.Bound, limit f
 func (d *day) restWindow() time.Duration {
 	return tool.Sized(d.Bench, 10*time.Second, 300*time.Millisecond)
 }
+
 func (d *day) loadWindow() time.Duration {
 	return tool.Sized(d.Bench, 3*time.Second, 300*time.Millisecond)
 }

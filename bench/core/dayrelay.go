@@ -46,11 +46,11 @@ func runRelayProgram(_ context.Context, arg []byte, serve func(func([]byte) any)
 	var r relay
 	for _, conn := range []*net.Conn{&r.calls, &r.results, &r.events} {
 		*conn = tool.Must(net.Dial("tcp", redis))
-		defer (*conn).Close() //nolint:errcheck // the process ends
+		defer (*conn).Close()
 	}
 	l := tool.Must(net.Listen("tcp", "127.0.0.1:0"))
-	defer l.Close() //nolint:errcheck // the process ends
-	go r.accept(l)  // the process ends with its input
+	defer l.Close()
+	go r.accept(l) // the process ends with its input
 	serve(func([]byte) any { return l.Addr().String() })
 }
 
