@@ -351,6 +351,7 @@ func TestCancel(t *testing.T) {
 	})
 	t.Run("before the start", func(t *testing.T) {
 		bubble(t, func(t *testing.T, _ *Worker, f *fakeCell) {
+			synctest.Wait()                  // else a heartbeat may come between the two
 			f.with(func() { f.deaf = true }) // start and cancel come in one reply
 			f.assign(1, freeslot.Job{Service: "s"})
 			f.cancel(id(1))
