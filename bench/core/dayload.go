@@ -99,19 +99,22 @@ func (d *day) ask(ctx context.Context, s *system.System, r load.Request) *load.F
 
 // load is a round of one side with one kind of nodes.
 func (d *day) load(ctx context.Context, s *side, worker string, rate float64, gateway bool) {
-	into := &s.direct
+	into, kind := &s.direct, "direct"
 	if gateway {
-		into = &s.gateway
+		into, kind = &s.gateway, "by gateway"
 	}
 	y := d.startSide(ctx, s, worker, gateway)
 	defer tool.End(y.Stop)
 	heat := d.saturating()
 	heat.MeasureMS /= 3
 	d.ask(ctx, y, heat)
-	into.saturated(d.costs(ctx, y, d.saturating()))
+	full := d.costs(ctx, y, d.saturating())
+	into.saturated(full)
 	r := d.saturating()
 	r.Loop, r.Rate = load.Open, rate
 	half := d.ask(ctx, y, r)
+	d.Progress("%s, %s: %s jobs/s, replica %.1f us a job; at half load p50 to start %s", kind, s.name,
+		measure.Thousands(full.JobsPerSecond), full.cpu["replicas"], measure.Micros(half.Start.P50))
 	into.startP50 = append(into.startP50, float64(half.Start.P50))
 	into.startP99 = append(into.startP99, float64(half.Start.P99))
 	if gateway {

@@ -58,13 +58,12 @@ func (d *day) atRest(ctx context.Context) {
 		"each with %d windows.", measure.Thousands(many), starts, each)
 	d.Say("Switches: voluntary and other ones of all threads of all replicas, by /proc. Redis: its main thread by INFO. Events: " +
 		"freeslot_cache_events_total of each replica.")
-	d.Progress("%s", restAlone)
 	d.inTurns(d.rounds, func(s *side, _ int) { d.watchStart(ctx, s, restAlone, 1, d.startAlone) })
-	d.Progress("%s", restDirect)
+	d.soFar(restAlone)
 	d.watchTogether(ctx, restDirect, func(ctx context.Context, s *side) *idle { return d.startDirect(ctx, s, nodes) })
-	d.Progress("%s", restGateway)
+	d.soFar(restDirect)
 	d.watchTogether(ctx, restGateway, func(ctx context.Context, s *side) *idle { return d.startLinked(ctx, s, 1, 1, nodes) })
-	d.Progress("%s", restLarge)
+	d.soFar(restGateway)
 	large := func(ctx context.Context, s *side) *idle { return d.startLinked(ctx, s, 2, fleetProcesses, many) }
 	d.inTurns(starts, func(s *side, _ int) {
 		if err := tool.Try(func() { d.watchStart(ctx, s, restLarge, each, large) }); err != nil {
@@ -72,8 +71,18 @@ func (d *day) atRest(ctx context.Context) {
 			d.watchStart(ctx, s, restLarge, each, large)
 		}
 	})
+	d.soFar(restLarge)
 	d.restTable(nodes, many)
 	d.restPromises(nodes, many)
+}
+
+// soFar prints what a fleet takes: the part is long, and writes its tables in the end.
+func (d *day) soFar(fleet string) {
+	for _, s := range d.sides {
+		r := s.rest[fleet]
+		d.Progress("%s, %s: replicas %.3g %% of a core, %.4g switches/s, %.4g events/s each", fleet, s.name,
+			measure.Median(r.replicas), measure.Median(r.switches), measure.Median(r.events))
+	}
 }
 
 // watchStart starts a side and measures some windows of it.
