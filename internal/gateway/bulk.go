@@ -200,9 +200,7 @@ func (h *Handler) answerBulk(
 		defer cancel()
 		answer, err = h.spec(ctx, c, node, epoch, req.JobID)
 	} else {
-		answer, err = h.complete(node, epoch, req, func(comp cell.Completion) (cell.CompletionOutcome, error) {
-			return c.Complete(h.calls, comp)
-		})
+		answer, err = h.completeBulk(c, node, epoch, req)
 	}
 	outcome := "ok"
 	if err != nil {
@@ -214,4 +212,18 @@ func (h *Handler) answerBulk(
 	answer.ID = req.ID
 	h.metrics.requests.WithLabelValues(string(req.Type), outcome).Inc()
 	return answer, nil
+}
+
+func (h *Handler) completeBulk(c Cell, node string, epoch cell.Epoch, req *frame.Request) (*frame.Answer, error) {
+	comp, err := completion(node, epoch, req)
+	if err != nil {
+		return nil, err
+	}
+	var begun []cell.Dispatch
+	comp.Begun = func(found []cell.Dispatch) { begun = append(begun, found...) }
+	outcome, err := c.Complete(h.calls, comp)
+	if err != nil {
+		return nil, err
+	}
+	return h.completed(outcome, begun), nil
 }

@@ -5,14 +5,17 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/gateway/frame"
 )
 
 const (
-	// maxDeliveries is the largest number of jobs in one message. With specs of 8 KiB, the largest
-	// in the stream, that message has 32 KiB.
-	maxDeliveries = 4
+	// maxDeliveries is the largest number of jobs in one message, which takes no further one once it
+	// has deliveryBytes. With specs of specBytes, the largest in the stream, it has 32 KiB at most.
+	maxDeliveries = 64
+	deliveryBytes = 24 << 10
+	specBytes     = 8 << 10
 	// maxHeld bounds the deliveries that wait for the first answered heartbeat. maxHeldSpecs of
 	// them keep their specs; the agent asks for the others' specs.
 	maxHeld      = 256
@@ -81,7 +84,7 @@ func (s *session) push(found []cell.Dispatch) (rest []cell.Dispatch) {
 func (s *session) nextPush(found []cell.Dispatch) (message *frame.Answer, n, old int) {
 	var jobs []frame.Delivery
 	var cancels []frame.Attempt
-	for ; n < len(found) && len(jobs) < maxDeliveries; n++ {
+	for bytes := 0; n < len(found) && len(jobs) < maxDeliveries && bytes < deliveryBytes; n++ {
 		d := &found[n]
 		if s.answered(d) {
 			old++
@@ -94,6 +97,7 @@ func (s *session) nextPush(found []cell.Dispatch) (message *frame.Answer, n, old
 			cancels = append(cancels, frame.Attempt(d.Attempt))
 		} else {
 			jobs = append(jobs, delivery(d))
+			bytes += sizeOfJob(d.Job)
 		}
 	}
 	switch {
@@ -103,6 +107,19 @@ func (s *session) nextPush(found []cell.Dispatch) (message *frame.Answer, n, old
 		return &frame.Answer{Type: frame.TypeCancel, Attempts: cancels}, n, old
 	}
 	return nil, n, old
+}
+
+// sizeOfJob returns about how many bytes a job of the stream takes, and rather too many.
+func sizeOfJob(job *freeslot.Job) int {
+	const fields = 1 << 10
+	if job == nil {
+		return fields
+	}
+	r := &job.Requirement
+	if job.Admission != nil || len(r.Services)+len(r.Labels)+len(r.LabelRules)+len(r.Features) > 0 {
+		return specBytes
+	}
+	return min(fields+len(job.Payload), specBytes)
 }
 
 // answered reports whether the last answered heartbeat covers an entry. Within the heartbeat's

@@ -4,7 +4,10 @@
 //
 // # Goroutines and bounds
 //
-// A session is two goroutines (reader, writer) and one for each request under way:
+// A session is two goroutines (reader, writer). Heartbeats and ends of jobs, which are nearly all
+// requests, have none of their own: the reader queues them for a shared call, and the call's
+// goroutine sends the answers. The ends of a frame are queued together. Other requests have a
+// goroutine each.
 //
 //	agent ──► reader ──► requests under way ──► the node's cell
 //	                       (256 or 4 MiB; one beyond is refused, heartbeats never)
@@ -17,6 +20,7 @@
 // all agents, and ends the sessions whose tokens end or whose nodes do not live.
 //
 // Heartbeats of a session go one after the other. While a few wait, the session reads no further.
+// What a call answers for a session leaves in one frame.
 //
 // # Shares
 //

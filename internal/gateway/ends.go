@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/gateway/frame"
 )
@@ -32,55 +33,145 @@ type ends struct {
 	// alone is true if calls shared by several nodes do not work for this node, such as while jobs
 	// wait that it could begin. Its ends then share calls only with each other.
 	alone  atomic.Bool
-	gather gather[cell.Completion, cell.CompletionResult]
+	gather gather[*ending, cell.CompletionResult]
+}
+
+// ending is a complete message under way.
+type ending struct {
+	session *session
+	request
+	cell.Completion
+	begun []cell.Dispatch
+	// failed is true if a shared call may have left anything behind.
+	failed bool
 }
 
 func (s *session) initEnds() {
-	s.ends.gather.fit = cell.FitNode
+	s.ends.gather.fit = func(in []*ending) int { return cell.FitNode(completions(in)) }
 	s.ends.gather.call = s.endAlone
+	s.ends.gather.done = aloneDone
 }
 
-// finish ends an attempt: in a call shared with other nodes or, failing that, in a call for the
-// node alone.
-func (s *session) finish(comp cell.Completion) (cell.CompletionOutcome, error) {
-	failed := false
-	if comp.Plain() && !s.ends.alone.Load() {
-		ctx, cancel := context.WithTimeout(s.handler.calls, endWait)
-		outcome, err := s.hub.shared.ends.do(ctx, comp, false)
-		cancel()
-		if err != nil {
-			return "", fmt.Errorf("complete job %s in a call of several nodes: %w", comp.Attempt.Job, err)
+// complete begins to end the attempts of one frame: in a call shared with other nodes or, failing
+// that, in a call for the node alone. It empties taken.
+func (s *session) complete(taken *[]request) {
+	var plain, alone []*ending
+	now := time.Now()
+	for _, req := range *taken {
+		e, err := s.ending(req)
+		switch {
+		case err != nil:
+			s.free(req)
+			s.answer(req, nil, err)
+		case e.Plain() && !s.ends.alone.Load():
+			plain = append(plain, e)
+		default:
+			alone = append(alone, e)
 		}
-		if outcome == cell.SharedCompleted {
-			return cell.Completed, nil
+	}
+	*taken = nil
+	s.requests.Add(len(plain) + len(alone))
+	if len(plain) > 0 {
+		s.hub.shared.ends.add(now, false, plain...)
+	}
+	if len(alone) > 0 {
+		s.ends.gather.add(now, false, alone...)
+	}
+}
+
+func (s *session) ending(req request) (*ending, error) {
+	if err := s.checkForeign(); err != nil {
+		return nil, err
+	}
+	if len(req.Result) > frame.InlineBytes {
+		return nil, &freeslot.Error{
+			Code: freeslot.CodePayloadTooLarge, Field: "result",
+			Message: fmt.Sprintf(
+				"result has %d bytes, expected at most %d in a frame: send it by HTTP", len(req.Result), frame.InlineBytes,
+			),
 		}
-		failed = !s.ends.alone.Swap(true) && outcome == cell.SharedUnknown
 	}
-	result, err := s.ends.gather.do(s.handler.calls, comp, false)
-	if failed {
-		// The call may have left anything behind. The heartbeat mends it.
-		s.send(&frame.Answer{Type: frame.TypeSync})
+	comp, err := completion(s.node, s.epoch, req.Request)
+	return &ending{session: s, request: req, Completion: comp}, err
+}
+
+func completions(in []*ending) []cell.Completion {
+	out := make([]cell.Completion, len(in))
+	for i := range in {
+		out[i] = in[i].Completion
 	}
-	if err == nil {
-		err = result.Err
-	}
-	return result.Outcome, err
+	return out
+}
+
+// sharedDone answers the ends of a call for several nodes. What the call has not ended goes alone.
+func sharedDone(in []*ending, out []cell.SharedOutcome, err error) {
+	eachSession(in, func(s *session, from, to int) {
+		var alone []*ending
+		for i := from; i < to; i++ {
+			e := in[i]
+			switch {
+			case err != nil:
+				e.answer("", fmt.Errorf("complete job %s in a call of several nodes: %w", e.Attempt.Job, err))
+			case out[i] == cell.SharedCompleted:
+				e.answer(cell.Completed, nil)
+			default:
+				e.failed = !s.ends.alone.Swap(true) && out[i] == cell.SharedUnknown
+				alone = append(alone, e)
+			}
+		}
+		if len(alone) > 0 {
+			s.ends.gather.add(time.Now(), false, alone...)
+		}
+	})
 }
 
 // endAlone makes one call for the node.
-func (s *session) endAlone(comps []cell.Completion) ([]cell.CompletionResult, error) {
+func (s *session) endAlone(in []*ending) ([]cell.CompletionResult, error) {
+	comps, began := completions(in), false
+	for i := range comps {
+		comps[i].Begun = func(begun []cell.Dispatch) {
+			began = true
+			in[i].begun = append(in[i].begun, begun...)
+		}
+	}
 	ctx, cancel := context.WithTimeout(s.handler.calls, endsTimeout(comps))
 	defer cancel()
 	s.handler.metrics.together.WithLabelValues("complete").Observe(float64(len(comps)))
-	began := false
-	for i := range comps {
-		take := comps[i].Begun
-		comps[i].Begun = func(begun []cell.Dispatch) {
-			began = true
-			take(begun)
-		}
-	}
 	results := s.cell.CompleteNode(ctx, comps)
 	s.ends.alone.Store(began) // while nothing begins, others may share the call
 	return results, nil
+}
+
+// aloneDone answers the ends of a call for one node.
+func aloneDone(in []*ending, out []cell.CompletionResult, _ error) {
+	eachSession(in, func(s *session, from, to int) {
+		for i := from; i < to; i++ {
+			if in[i].failed {
+				// The call may have left anything behind. The heartbeat mends it.
+				s.send(&frame.Answer{Type: frame.TypeSync})
+			}
+			in[i].answer(out[i].Outcome, out[i].Err)
+		}
+	})
+}
+
+// eachSession calls answer for the ends of each session. Their answers leave in one frame.
+func eachSession(in []*ending, answer func(s *session, from, to int)) {
+	for from, to := 0, 0; from < len(in); from = to {
+		s := in[from].session
+		for to = from; to < len(in) && in[to].session == s; to++ {
+		}
+		s.conn.Together(func() { answer(s, from, to) })
+	}
+}
+
+func (e *ending) answer(outcome cell.CompletionOutcome, err error) {
+	s := e.session
+	var answer *frame.Answer
+	if err == nil {
+		answer = s.handler.completed(outcome, e.begun)
+	}
+	s.free(e.request) // before the answer: the agent may send the next request as soon as it has it
+	s.answer(e.request, answer, err)
+	s.requests.Done()
 }

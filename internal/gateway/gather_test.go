@@ -1,9 +1,9 @@
 package gateway
 
 import (
-	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"testing"
@@ -11,56 +11,96 @@ import (
 	"time"
 )
 
-// gathers is a gather whose calls take a second, and what they were of.
-func gathers(wait time.Duration, fit int) (g *gather[int, string], calls *[][]int) {
-	calls = new([][]int)
-	return &gather[int, string]{
-		fit: func(in []int) int { return min(fit, len(in)) }, full: fit, wait: wait,
-		call: func(in []int) (out []string, err error) {
-			*calls = append(*calls, slices.Clone(in)) // one at a time, which the race detector checks
-			time.Sleep(time.Second)
-			for _, n := range in {
-				if n < 0 {
-					return nil, errors.New("refused")
-				}
-				out = append(out, fmt.Sprint(n))
+// gathers is a gather whose calls take a second and refuse negative numbers, with what its calls were
+// of, and what became of each request.
+type gathers struct {
+	gather[int, string]
+	begin time.Time
+
+	mu       sync.Mutex // guards what follows
+	made     []string
+	outcomes map[int]string
+	under    int
+}
+
+func newGathers(fit int) *gathers {
+	g := &gathers{begin: time.Now(), outcomes: map[int]string{}}
+	g.fit, g.full = func(in []int) int { return min(fit, len(in)) }, fit
+	g.call = func(in []int) (out []string, err error) {
+		g.note(func() {
+			g.made = append(g.made, fmt.Sprint(in, " at ", time.Since(g.begin)))
+			g.under++
+		})
+		time.Sleep(time.Second)
+		g.note(func() { g.under-- })
+		for _, n := range in {
+			if n < 0 {
+				return nil, errors.New("refused")
 			}
-			return out, nil
-		},
-	}, calls
+			out = append(out, fmt.Sprint(n))
+		}
+		return out, nil
+	}
+	g.done = func(in []int, out []string, err error) {
+		g.note(func() {
+			for i, n := range in {
+				if g.outcomes[n] != "" {
+					panic(fmt.Sprintf("%d had the outcome %s before", n, g.outcomes[n]))
+				}
+				if g.outcomes[n] = fmt.Sprint(err); err == nil {
+					g.outcomes[n] = out[i]
+				}
+			}
+		})
+	}
+	return g
+}
+
+func (g *gathers) note(f func()) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	f()
+}
+
+// come is an add after which everything that it causes at once has happened.
+func (g *gathers) come(urgent bool, in ...int) {
+	g.add(time.Now(), urgent, in...)
+	synctest.Wait()
+}
+
+// ends waits until nothing is under way, and compares the calls and outcomes.
+func (g *gathers) ends(t *testing.T, calls []string, outcomes map[int]string) {
+	t.Helper()
+	g.rest()
+	for n, got := range g.outcomes {
+		if want, ok := outcomes[n]; ok && got != want || !ok && got != fmt.Sprint(n) {
+			t.Errorf("%d: %s, expected %q, or itself if that is empty", n, got, want)
+		}
+	}
+	if !slices.Equal(g.made, calls) {
+		t.Errorf("calls of %q, expected %q", g.made, calls)
+	}
+	if g.queue != nil || g.starting || len(g.calls) > 0 {
+		t.Error("not idle")
+	}
 }
 
 // TestGather: what comes during a call shares the next ones, in the order of arrival; each gets its own
-// outcome, and one that leaves is in no call.
+// outcome, and one that is late is in no call.
 func TestGather(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		g, calls := gathers(0, 3)
-		var all sync.WaitGroup
-		come := func(ctx context.Context, n int, want error) {
-			all.Go(func() {
-				out, err := g.do(ctx, n, false)
-				if (want == nil) != (err == nil) || want == nil && out != fmt.Sprint(n) {
-					t.Errorf("%d: %q, %v; want (want == nil) == (err == nil), want != nil or out == fmt.Sprint(n)", n, out, err)
-				}
-			})
-			synctest.Wait()
-		}
-		brief, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
-		defer cancel()
-		come(t.Context(), 1, nil)
-		come(brief, 2, context.DeadlineExceeded)
+		g := newGathers(3)
+		g.patience = 10 * time.Second
+		g.come(false, 1)
+		g.add(time.Now().Add(-9*time.Second-500*time.Millisecond), false, 2)
 		for n := 3; n <= 5; n++ {
-			come(t.Context(), n, nil)
+			g.come(false, n)
 		}
-		come(t.Context(), 6, errors.New("refused")) // with the next one
-		come(t.Context(), -7, errors.New("refused"))
-		all.Wait()
-		if got := fmt.Sprint(*calls); got != "[[1] [3 4 5] [6 -7]]" {
-			t.Errorf("calls of %s", got)
-		}
-		if g.queue != nil || g.led || g.calling > 0 {
-			t.Error("not idle")
+		g.come(false, 6, -7)
+		g.ends(t, []string{"[1] at 0s", "[3 4 5] at 1s", "[6 -7] at 2s"}, map[int]string{2: errLate.Error(), 6: "refused", -7: "refused"})
+		if len(g.outcomes) != 7 {
+			t.Errorf("%d of 7 outcomes", len(g.outcomes))
 		}
 	})
 }
@@ -69,43 +109,26 @@ func TestGather(t *testing.T) {
 func TestGatherWaits(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		come  func(g *gather[int, string], ctx context.Context)
-		after time.Duration
-		items int
+		come func(g *gathers)
+		want string
 	}{
-		"alone":  {func(*gather[int, string], context.Context) {}, 50 * time.Millisecond, 1},
-		"two":    {func(g *gather[int, string], ctx context.Context) { _, _ = g.do(ctx, 2, false) }, 50 * time.Millisecond, 2},
-		"urgent": {func(g *gather[int, string], ctx context.Context) { _, _ = g.do(ctx, 2, true) }, 20 * time.Millisecond, 2},
-		"hurry":  {func(g *gather[int, string], _ context.Context) { g.hurry() }, 20 * time.Millisecond, 1},
-		"full": {func(g *gather[int, string], ctx context.Context) {
-			var two sync.WaitGroup
-			two.Go(func() { _, _ = g.do(ctx, 2, false) })
-			two.Go(func() { _, _ = g.do(ctx, 3, false) })
-			two.Wait()
-		}, 20 * time.Millisecond, 3},
+		"alone":  {func(*gathers) {}, "[1] at 50ms"},
+		"two":    {func(g *gathers) { g.come(false, 2) }, "[1 2] at 50ms"},
+		"urgent": {func(g *gathers) { g.come(true, 2) }, "[1 2] at 20ms"},
+		"hurry":  {func(g *gathers) { g.hurry() }, "[1] at 20ms"},
+		"full":   {func(g *gathers) { g.come(false, 2, 3) }, "[1 2 3] at 20ms"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				g, calls := gathers(50*time.Millisecond, 3)
-				var others sync.WaitGroup
-				others.Go(func() {
-					time.Sleep(20 * time.Millisecond)
-					c.come(g, t.Context())
-				})
-				begin := time.Now()
-				if out, err := g.do(t.Context(), 1, false); err != nil || out != "1" {
-					t.Errorf(`%q, %v; want no error, out == "1"`, out, err)
-				}
-				if took := time.Since(begin); took != c.after+time.Second || len((*calls)[0]) != c.items {
-					t.Errorf("a call of %d began after %s, expected %d after %s", len((*calls)[0]), took-time.Second, c.items, c.after)
-				}
-				others.Wait()
-				// The next one that is urgent goes at once.
-				begin = time.Now()
-				if _, err := g.do(t.Context(), 9, true); err != nil || time.Since(begin) != time.Second {
-					t.Errorf("an urgent one took %s, %v", time.Since(begin), err)
-				}
+				g := newGathers(3)
+				g.wait = 50 * time.Millisecond
+				g.come(false, 1)
+				time.Sleep(20 * time.Millisecond) // of the bubble's time
+				c.come(g)
+				time.Sleep(1980 * time.Millisecond)
+				g.come(true, 9) // goes at once
+				g.ends(t, []string{c.want, "[9] at 2s"}, nil)
 			})
 		})
 	}
@@ -115,90 +138,100 @@ func TestGatherWaits(t *testing.T) {
 func TestGatherFullCalls(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		calls := make(chan string, 9)
-		begin := time.Now()
-		g := &gather[int, int]{
-			fit: func(in []int) int { return min(3, len(in)) }, full: 3, wait: 50 * time.Millisecond, more: 2,
-			call: func(in []int) ([]int, error) {
-				calls <- fmt.Sprintf("%d at %s", len(in), time.Since(begin))
-				time.Sleep(time.Second)
-				return slices.Clone(in), nil
-			},
-		}
-		var all sync.WaitGroup
+		g := newGathers(3)
+		g.wait, g.more = 50*time.Millisecond, 2
 		for n := range 12 {
-			all.Go(func() {
-				if out, err := g.do(t.Context(), n, true); err != nil || out != n {
-					t.Errorf("%d: %d, %v; want no error, out == %v", n, out, err, n)
-				}
-			})
-			synctest.Wait()
+			g.come(true, n)
 		}
-		all.Wait()
-		close(calls)
-		var got []string
-		for call := range calls {
-			got = append(got, call)
-		}
-		if want := []string{"1 at 0s", "3 at 0s", "3 at 0s", "3 at 1s", "2 at 2s"}; !slices.Equal(got, want) {
-			t.Errorf("calls of %q, expected %q", got, want)
-		}
-		if g.queue != nil || g.led || g.calling > 0 {
-			t.Error("not idle")
-		}
+		g.ends(t, []string{"[0] at 0s", "[1 2 3] at 0s", "[4 5 6] at 0s", "[7 8 9] at 1s", "[10 11] at 2s"}, nil)
 	})
 }
 
-// TestGatherLeaderLeaves: a request that gives up hands on the duty to make the call.
-func TestGatherLeaderLeaves(t *testing.T) {
+// TestGatherLate: a request whose call takes too long has its outcome in time, and only one.
+func TestGatherLate(t *testing.T) {
 	t.Parallel()
-	for range 1000 {
-		g := &gather[int, int]{
-			fit:  func(in []int) int { return min(2, len(in)) },
-			call: func(in []int) ([]int, error) { return slices.Clone(in), nil },
-		}
-		var all sync.WaitGroup
-		for n := range 8 {
-			all.Go(func() {
-				ctx, cancel := context.WithCancel(t.Context())
-				if n%2 > 0 {
-					all.Go(cancel)
-				} else {
-					defer cancel()
-				}
-				if out, err := g.do(ctx, n, false); n%2 == 0 && (err != nil || out != n) || err == nil && out != n {
-					t.Errorf("%d: %d, %v; want n%%2 != 0 or (no error and out == %v), an error or out == %v", n, out, err, n, n)
-				}
-			})
-		}
-		all.Wait()
-	}
+	synctest.Test(t, func(t *testing.T) {
+		g := newGathers(3)
+		g.patience = 600 * time.Millisecond
+		g.come(false, 1)
+		time.Sleep(500 * time.Millisecond) // of the bubble's time
+		g.come(false, 2)
+		time.Sleep(100 * time.Millisecond)
+		synctest.Wait()
+		g.note(func() {
+			if len(g.outcomes) != 1 || g.outcomes[1] != errLate.Error() {
+				t.Errorf("after 600ms the outcomes are %v", g.outcomes)
+			}
+		})
+		time.Sleep(500 * time.Millisecond)
+		synctest.Wait()
+		g.come(false, 3)
+		g.ends(t, []string{"[1] at 0s", "[2] at 1s"}, map[int]string{1: errLate.Error(), 2: errLate.Error(), 3: errLate.Error()})
+	})
 }
 
 // TestGatherOfMany: what is behind those that a call may have costs the call nothing.
 func TestGatherOfMany(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		g, calls := gathers(0, mostTogether)
+		g := newGathers(mostTogether)
 		fit, most := g.fit, 0
 		g.fit = func(in []int) int {
 			most = max(most, len(in))
 			return fit(in)
 		}
-		var all sync.WaitGroup
+		g.come(false, 0)
 		for n := range 10 * mostTogether {
-			all.Go(func() {
-				if out, err := g.do(t.Context(), n, false); err != nil || out != fmt.Sprint(n) {
-					t.Errorf("%d: %q, %v; want no error, out == fmt.Sprint(n)", n, out, err)
-				}
-			})
-			if n == 0 {
-				synctest.Wait()
-			}
+			g.add(time.Now(), false, n+1)
 		}
-		all.Wait()
-		if most != mostTogether || len(*calls) != 11 {
-			t.Errorf("%d calls, which looked at %d requests", len(*calls), most)
+		g.rest()
+		if most != mostTogether || len(g.made) != 11 || len(g.outcomes) != 10*mostTogether+1 {
+			t.Errorf("%d calls, which looked at %d requests; %d outcomes", len(g.made), most, len(g.outcomes))
 		}
 	})
+}
+
+// TestGatherAnyhow: whatever comes when, each request has one outcome in time, and no more calls are
+// under way than may be.
+func TestGatherAnyhow(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(300) {
+		synctest.Test(t, func(t *testing.T) {
+			random := rand.New(rand.NewPCG(seed, 0))
+			g := newGathers(1 + random.IntN(5))
+			g.more = random.IntN(3)
+			g.wait = time.Duration(random.IntN(2)*random.IntN(800)) * time.Millisecond
+			g.patience = time.Duration(random.IntN(2)*random.IntN(4000)) * time.Millisecond
+			var began []time.Time
+			for range 60 {
+				begin := time.Now().Add(-time.Duration(random.IntN(2)*random.IntN(300)) * time.Millisecond)
+				for range 1 + random.IntN(4) {
+					g.add(begin, random.IntN(10) == 0, len(began))
+					began = append(began, begin)
+				}
+				if random.IntN(10) == 0 {
+					g.hurry()
+				}
+				time.Sleep(time.Duration(random.IntN(3)*random.IntN(500)) * time.Millisecond)
+				synctest.Wait()
+				g.note(func() {
+					if g.under > g.more+1 {
+						t.Fatalf("seed %d: %d calls are under way", seed, g.under)
+					}
+					for n, begin := range began {
+						if late := g.patience > 0 && time.Since(begin) > g.patience; late && g.outcomes[n] == "" {
+							t.Fatalf("seed %d: request %d has no outcome after %s", seed, n, time.Since(begin))
+						}
+					}
+				})
+			}
+			time.Sleep(g.wait)
+			synctest.Wait()
+			g.rest()
+			g.ends(t, g.made, g.outcomes)
+			if len(g.outcomes) != len(began) {
+				t.Fatalf("seed %d: %d of %d have an outcome", seed, len(g.outcomes), len(began))
+			}
+		})
+	}
 }

@@ -100,6 +100,8 @@ func (b *hub) run() {
 		end()
 		reading.Wait()
 	}
+	b.shared.beats.rest()
+	b.shared.ends.rest()
 }
 
 // keep renews and trims the stream. It returns once the stream is gone, or ctx has ended.

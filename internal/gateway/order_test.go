@@ -37,7 +37,7 @@ func orderOf(t *testing.T, seed uint64) {
 	f := &timedCell{fakeCell: newFakeCell(), written: make(chan struct{}, 1), end: make(chan struct{}), last: entries}
 	life, end := context.WithCancel(t.Context())
 	h := &Handler{cfg: Config{HeartbeatLimit: time.Hour}, metrics: newMetrics(nil, nil), log: zap.NewNop(), unanswered: logging.NewRepeated(zap.NewNop(), ""), calls: life, hubs: map[Cell]*hub{}}
-	s := &session{handler: h, id: "s", cell: f, node: "n", epoch: "e", turn: make(chan struct{}, 1), conn: socket.NewDetached(new(socketConfig(h.metrics)))}
+	s := &session{handler: h, id: "s", cell: f, node: "n", epoch: "e", owner: &owner{}, conn: socket.NewDetached(new(socketConfig(h.metrics)))}
 	s.hub = h.hub(f)
 	<-s.hub.tried
 	h.mu.Lock()
@@ -61,9 +61,8 @@ func orderOf(t *testing.T, seed uint64) {
 			runtime.Gosched()
 		}
 		for id := range beats {
-			if _, err := s.carryOut(&frame.Request{Type: frame.TypeHeartbeat, ID: uint64(id + 1), Now: true}); err != nil {
-				t.Error(err)
-			}
+			s.heartbeat(request{&frame.Request{Type: frame.TypeHeartbeat, ID: uint64(id + 1), Now: true}, 0})
+			s.requests.Wait()
 			for range random.IntN(8) {
 				runtime.Gosched()
 			}

@@ -23,40 +23,70 @@ const busyRetryAfter = 10 * time.Millisecond
 // maxRetryDelay is the longest pause before another attempt.
 const maxRetryDelay = 365 * 24 * time.Hour
 
-// handlers carry out the requests. A heartbeat sends its answer itself, and returns none.
+// handlers carry out the requests that have a goroutine each. Heartbeats and ends of jobs share
+// calls instead.
 var handlers = map[frame.Type]func(*session, *frame.Request) (*frame.Answer, error){
 	frame.TypeRegister:   (*session).register,
-	frame.TypeHeartbeat:  (*session).heartbeat,
-	frame.TypeComplete:   (*session).complete,
 	frame.TypeProgress:   (*session).progress,
 	frame.TypeSpec:       (*session).spec,
 	frame.TypeDeregister: (*session).deregister,
 }
 
-// start starts a goroutine for a request. It returns the order to end the session, or nil if the
-// session goes on.
-func (s *session) start(req *frame.Request) *socket.Order {
-	if req.Type == frame.TypeHello {
+// request is a message under way, with the bytes that it holds.
+type request struct {
+	*frame.Request
+	size int
+}
+
+// start starts a request. A complete only joins taken, for the caller to start with those of its
+// frame. start returns the order to end the session, or nil if the session goes on.
+func (s *session) start(message *frame.Request, taken *[]request) *socket.Order {
+	typ := message.Type
+	handle := handlers[typ]
+	switch {
+	case typ == frame.TypeHello:
 		return s.defect(freeslot.Invalid("type", "is hello, which was said before"))
-	}
-	if handlers[req.Type] == nil {
+	case handle == nil && typ != frame.TypeHeartbeat && typ != frame.TypeComplete:
 		return s.defect(freeslot.Invalid(
-			"type", "is %.40q, expected register, heartbeat, complete, progress, spec or deregister", req.Type,
+			"type", "is %.40q, expected register, heartbeat, complete, progress, spec or deregister", typ,
 		))
-	}
-	if req.ID == 0 {
+	case message.ID == 0:
 		return s.defect(freeslot.Invalid("id", "is 0 or missing, expected a number from 1"))
 	}
-	size := sizeOf(req)
+	if typ == frame.TypeHeartbeat {
+		s.complete(taken) // hold may wait
+	}
+	req := request{message, sizeOf(message)}
+	switch {
+	case !s.hold(req):
+	case typ == frame.TypeHeartbeat:
+		s.heartbeat(req)
+	case typ == frame.TypeComplete:
+		*taken = append(*taken, req)
+	default:
+		// This runs even if the session ends meanwhile, because the request was read.
+		s.requests.Go(func() {
+			answer, err := s.carryOut(message, handle)
+			s.free(req) // before the answer: the agent may send the next request as soon as it has it
+			s.answer(req, answer, err)
+		})
+	}
+	return nil
+}
+
+// hold counts a request until free is called. It refuses what is beyond the session's bounds, and
+// returns false. A heartbeat waits instead.
+func (s *session) hold(req request) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if req.Type == frame.TypeHeartbeat {
+	n := s.requesting
+	switch {
+	case req.Type == frame.TypeHeartbeat:
 		for s.beats >= maxBeats {
 			s.freed.Wait()
 		}
 		s.beats++
-	} else if n := s.requesting; n >= frame.MaxRequests ||
-		n > 0 && (s.bytes+size > maxRequestBytes || !s.owner.has(size)) {
+	case n >= frame.MaxRequests || n > 0 && (s.bytes+req.size > maxRequestBytes || !s.owner.has(req.size)):
 		s.handler.metrics.requests.WithLabelValues(string(req.Type), string(freeslot.CodeOverloaded)).Inc()
 		s.sendError(req.ID, &freeslot.Error{
 			Code: freeslot.CodeOverloaded, RetryAfter: busyRetryAfter,
@@ -65,27 +95,21 @@ func (s *session) start(req *frame.Request) *socket.Order {
 				n, s.bytes, frame.MaxRequests, maxRequestBytes, bytesOfOwner,
 			),
 		})
-		return nil
-	} else {
+		return false
+	default:
 		s.requesting++
 	}
-	s.bytes += size
-	s.owner.bytes.Add(int64(size))
-	// This runs even if the session ends meanwhile, because the request was read.
-	s.requests.Go(func() {
-		answer, err := s.carryOut(req)
-		s.free(req, size) // before the answer: the agent may send the next request as soon as it has it
-		s.answer(req, answer, err)
-	})
-	return nil
+	s.bytes += req.size
+	s.owner.bytes.Add(int64(req.size))
+	return true
 }
 
 // free releases what a request holds.
-func (s *session) free(req *frame.Request, size int) {
+func (s *session) free(req request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.bytes -= size
-	s.owner.bytes.Add(-int64(size))
+	s.bytes -= req.size
+	s.owner.bytes.Add(-int64(req.size))
 	if req.Type == frame.TypeHeartbeat {
 		s.beats--
 		s.freed.Signal()
@@ -110,8 +134,8 @@ func sizeOf(req *frame.Request) int {
 	return size
 }
 
-// answer sends the answer of a request, or its error.
-func (s *session) answer(req *frame.Request, answer *frame.Answer, err error) {
+// answer sends the answer of a request, or its error. A heartbeat has sent its answer itself.
+func (s *session) answer(req request, answer *frame.Answer, err error) {
 	outcome := "ok"
 	proved := req.Type == frame.TypeRegister || req.Type == frame.TypeHeartbeat
 	if err != nil {
@@ -133,24 +157,41 @@ func (s *session) answer(req *frame.Request, answer *frame.Answer, err error) {
 	s.handler.metrics.requests.WithLabelValues(string(req.Type), outcome).Inc()
 }
 
-// carryOut carries out a request. It refuses to report, read or deregister for a node that lives
-// under another token, because everyone can read the node's epoch. The cell tells with each
-// register and heartbeat whether that is the case.
-func (s *session) carryOut(req *frame.Request) (*frame.Answer, error) {
-	proves := req.Type == frame.TypeRegister || req.Type == frame.TypeHeartbeat
-	if !proves && s.foreign.Load() {
-		// The agent may be the right one, with a token of another name. It must not take this for
-		// an end.
-		return nil, &freeslot.Error{
-			Code:    freeslot.CodeUnavailable,
-			Message: cell.ErrNodeInUse.Error() + ": repeat the request when a heartbeat was answered",
+func (s *session) carryOut(
+	req *frame.Request, handle func(*session, *frame.Request) (*frame.Answer, error),
+) (*frame.Answer, error) {
+	if req.Type != frame.TypeRegister {
+		if err := s.checkForeign(); err != nil {
+			return nil, err
 		}
 	}
-	answer, err := handlers[req.Type](s, req)
-	if inUse := errors.Is(err, cell.ErrNodeInUse); proves && (err == nil || inUse) {
-		s.foreign.Store(inUse)
+	answer, err := handle(s, req)
+	if req.Type == frame.TypeRegister {
+		s.noteForeign(err)
 	}
 	return answer, err
+}
+
+// checkForeign refuses to report, read or deregister for a node that lives under another token,
+// because everyone can read the node's epoch.
+func (s *session) checkForeign() error {
+	if !s.foreign.Load() {
+		return nil
+	}
+	// The agent may be the right one, with a token of another name. It must not take this for an
+	// end.
+	return &freeslot.Error{
+		Code:    freeslot.CodeUnavailable,
+		Message: cell.ErrNodeInUse.Error() + ": repeat the request when a heartbeat was answered",
+	}
+}
+
+// noteForeign takes in what the outcome of a register or heartbeat tells: whether the node lives
+// under another token.
+func (s *session) noteForeign(err error) {
+	if inUse := errors.Is(err, cell.ErrNodeInUse); err == nil || inUse {
+		s.foreign.Store(inUse)
+	}
 }
 
 // endBy ends the session after an error that no other request of the session can escape.
@@ -238,90 +279,16 @@ func (s *session) register(req *frame.Request) (*frame.Answer, error) {
 	return &frame.Answer{Type: frame.TypeRegistered, Lost: done.Lost}, nil
 }
 
-// heartbeat carries out one heartbeat at a time. So the last answer also belongs to the last
-// heartbeat that Redis carried out.
-func (s *session) heartbeat(req *frame.Request) (*frame.Answer, error) {
-	resources := req.Resources
-	if string(resources) == "null" {
-		resources = nil
-	}
-	switch {
-	case len(req.Running) > frame.MaxAttempts:
-		return nil, freeslot.Invalid("running", "has %d entries, expected at most %d", len(req.Running), frame.MaxAttempts)
-	case len(resources) > 0 && resources[0] != '{':
-		return nil, freeslot.Invalid("resources", "is no object, expected one")
-	}
-	ctx, cancel := context.WithTimeout(s.handler.calls, s.handler.cfg.beatTimeout())
-	defer cancel()
-	if req.Now {
-		s.hub.shared.beats.hurry() // the turn may be held by a heartbeat that waits for others
-	}
-	select {
-	case s.turn <- struct{}{}:
-		defer func() { <-s.turn }()
-	case <-ctx.Done():
-		return nil, fmt.Errorf("heartbeat of node %s: another one is under way: %w", s.node, ctx.Err())
-	}
-	hb := cell.Heartbeat{
-		Node: s.node, Epoch: s.epoch, Status: req.Status, Resources: resources, Running: attempts[cell.Attempt](req.Running),
-		Now: req.Now,
-	}
-	reply, err := s.shareBeat(ctx, hb)
-	if err != nil {
-		return nil, err
-	}
-	s.answerBeat(&frame.Answer{
-		Type: frame.TypeBeat, ID: req.ID,
-		Start: attempts[frame.Attempt](reply.Start), Stop: attempts[frame.Attempt](reply.Stop),
-		Cancel: attempts[frame.Attempt](reply.Cancel),
-	}, reply.AtMS)
-	return nil, nil
-}
-
-// attempts converts between the types of attempts.
-func attempts[To, From frame.Attempt | cell.Attempt](from []From) []To {
-	out := make([]To, len(from))
-	for i := range from {
-		out[i] = To(from[i])
-	}
-	return out
-}
-
-func (s *session) complete(req *frame.Request) (*frame.Answer, error) {
-	if len(req.Result) > frame.InlineBytes {
-		return nil, &freeslot.Error{
-			Code: freeslot.CodePayloadTooLarge, Field: "result",
-			Message: fmt.Sprintf(
-				"result has %d bytes, expected at most %d in a frame: send it by HTTP", len(req.Result), frame.InlineBytes,
-			),
-		}
-	}
-	return s.handler.complete(s.node, s.epoch, req, s.finish)
-}
-
-// complete ends an attempt of a node by means of end, for a frame or for HTTP.
-func (h *Handler) complete(
-	node string, epoch cell.Epoch, req *frame.Request, end func(cell.Completion) (cell.CompletionOutcome, error),
-) (*frame.Answer, error) {
-	comp, err := completion(node, epoch, req)
-	if err != nil {
-		return nil, err
-	}
-	answer := &frame.Answer{Type: frame.TypeCompleted}
-	comp.Begun = func(begun []cell.Dispatch) {
-		for i := range begun {
-			answer.Begun = append(answer.Begun, delivery(&begun[i]))
-		}
-	}
-	outcome, err := end(comp)
-	if err != nil {
-		return nil, err
-	}
+// completed returns the answer to a complete, in a frame or by HTTP.
+func (h *Handler) completed(outcome cell.CompletionOutcome, begun []cell.Dispatch) *frame.Answer {
 	if outcome == cell.CompletedStale {
 		h.metrics.stale.WithLabelValues(string(frame.TypeComplete)).Inc()
 	}
-	answer.Outcome = string(outcome)
-	return answer, nil
+	answer := &frame.Answer{Type: frame.TypeCompleted, Outcome: string(outcome)}
+	for i := range begun {
+		answer.Begun = append(answer.Begun, delivery(&begun[i]))
+	}
+	return answer
 }
 
 func completion(node string, epoch cell.Epoch, req *frame.Request) (cell.Completion, error) {

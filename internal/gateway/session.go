@@ -59,7 +59,7 @@ type session struct {
 	// life is cancelled when the session ends.
 	life    context.Context
 	endLife context.CancelFunc
-	// writer waits for the writer, requests for the goroutines that the agent's messages started.
+	// writer waits for the writer, requests for the requests under way.
 	writer, requests sync.WaitGroup
 	// done is closed when everything is over.
 	done chan struct{}
@@ -67,8 +67,6 @@ type session struct {
 	// agent has answered.
 	share   int
 	pinging atomic.Bool
-	// turn is held by the heartbeat under way.
-	turn chan struct{}
 
 	mu sync.Mutex // guards the fields that follow; taken before conn's
 	// freed is signalled for the reader when a heartbeat ends.
@@ -76,6 +74,8 @@ type session struct {
 	// requesting counts the requests under way except heartbeats, and beats the heartbeats. bytes
 	// is what all of them hold.
 	requesting, beats, bytes int
+	// turns holds the heartbeat under way, and the ones that wait for it.
+	turns []*beat
 	// beating is true if a heartbeat was answered. The last answered one is beat, at beatAtMS by
 	// Redis' clock.
 	beating  bool
@@ -90,7 +90,7 @@ type session struct {
 func newSession(h *Handler, conn *socket.Conn) *session {
 	s := &session{
 		handler: h, conn: conn, opened: time.Now(),
-		done: make(chan struct{}), turn: make(chan struct{}, 1), share: rand.N(pingShares),
+		done: make(chan struct{}), share: rand.N(pingShares),
 	}
 	s.life, s.endLife = context.WithCancel(h.calls)
 	s.freed.L = &s.mu
@@ -108,6 +108,7 @@ func (s *session) run() {
 	s.writer.Go(func() { s.conn.Write(arrayBytes, func(socket.Sent) { s.deliverHeld() }) })
 	s.End(s.readLoop())
 	s.requests.Wait()
+	s.ends.gather.rest()
 	s.writer.Wait()
 	s.conn.Close()
 	s.late.Stop()

@@ -115,6 +115,14 @@ func (c *Conn) PutBelow(text []byte, most int) bool {
 	return c.out.put(func(dst []byte) []byte { return append(dst, text...) }, most)
 }
 
+// Together has the messages that put queues leave in one frame, as far as one may hold. Otherwise
+// the writer could take the first of them alone. put must not block.
+func (c *Conn) Together(put func()) {
+	c.out.hold()
+	defer c.out.letGo()
+	put()
+}
+
 // PutLatest queues a message in place of an earlier one with the same key. It is sent once the
 // queue is empty, and does not count towards the queue's bounds. A message that begins with a
 // control character, which no JSON does, is sent as a binary one, unless messages are joined.

@@ -15,6 +15,8 @@ type outbox struct {
 	// Invariant: they exceed their bounds only because of a single message.
 	messages, bytes int
 	order           *Order
+	// holding counts the callers of Conn.Together. The writer takes nothing meanwhile.
+	holding int
 	// latest waits beside the queue, and does not count towards its bounds.
 	latest latestQueue
 }
@@ -49,6 +51,19 @@ func (o *outbox) put(encode func(dst []byte) []byte, most int) bool {
 	return true
 }
 
+func (o *outbox) hold() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.holding++
+}
+
+func (o *outbox) letGo() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.holding--
+	o.filled.Signal()
+}
+
 // end sets the order if there is none yet, and reports whether it did.
 func (o *outbox) end(by Order) bool {
 	o.mu.Lock()
@@ -76,8 +91,8 @@ func (o *outbox) ended() *Order {
 func (o *outbox) take() (*chunk, *Order) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for o.queue.len() == 0 && o.latest.len() == 0 {
-		if o.order != nil {
+	for o.holding > 0 || o.queue.len() == 0 && o.latest.len() == 0 {
+		if o.order != nil && o.holding == 0 {
 			return nil, o.order
 		}
 		o.filled.Wait()

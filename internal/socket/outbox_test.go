@@ -3,6 +3,7 @@ package socket
 import (
 	"encoding/json"
 	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -121,5 +122,29 @@ func TestReaderPausesWhileTheQueueIsCrowded(t *testing.T) {
 	o.end(Order{})
 	if waittest.Receive(t, "the end", result) {
 		t.Error("waitRoom reports that the connection goes on")
+	}
+}
+
+// TestTogether: the writer takes messages that were put together at once.
+func TestTogether(t *testing.T) {
+	t.Parallel()
+	c := NewDetached(&Config{QueueMessages: 10, QueueBytes: 1 << 10})
+	taken := make(chan int)
+	c.Together(func() {
+		go func() {
+			queued, _ := c.out.take()
+			taken <- queued.len()
+		}()
+		for range 3 {
+			c.Put(zero)
+			runtime.Gosched()
+		}
+	})
+	if n := waittest.Receive(t, "the messages", taken); n != 3 {
+		t.Errorf("%d of 3 messages at once", n)
+	}
+	c.Together(func() { c.out.end(Order{Label: "over"}) })
+	if _, by := c.out.take(); by == nil || by.Label != "over" {
+		t.Errorf("the order is %v", by)
 	}
 }
