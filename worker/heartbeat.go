@@ -30,6 +30,7 @@ const (
 // only its own growing pauses, because the requests for heartbeats then have the same cause.
 func (w *Worker) heartbeats(ctx context.Context) {
 	var asked, failing, begun bool // asked applies to the heartbeat under way
+	var ended time.Time            // when the last heartbeat did
 	d := w.decider(&asked)
 	timer := time.NewTimer(jitter(w.cfg.HeartbeatInterval))
 	defer timer.Stop()
@@ -51,6 +52,9 @@ func (w *Worker) heartbeats(ctx context.Context) {
 			return
 		case <-timer.C:
 		case <-requests:
+			if !w.awaitGap(ctx, ended) {
+				return
+			}
 			asked = true
 		case <-changes:
 		}
@@ -88,11 +92,26 @@ func (w *Worker) heartbeats(ctx context.Context) {
 			pauses.Reset()
 			w.readAgain()
 		}
-		if !retry.Wait(ctx, minBeatGap) {
-			return
-		}
-		timer.Reset(d.Next(time.Now(), metrics)) // the interval counts from the beginning of the beat
+		ended = time.Now()
+		timer.Reset(d.Next(ended, metrics)) // the interval counts from the beginning of the beat
 	}
+}
+
+// awaitGap waits until minBeatGap has passed since the last heartbeat. One heartbeat serves all
+// requests that come meanwhile. It returns false if ctx ends.
+func (w *Worker) awaitGap(ctx context.Context, ended time.Time) bool {
+	left := minBeatGap - time.Since(ended)
+	if left <= 0 {
+		return true
+	}
+	if !retry.Wait(ctx, left) {
+		return false
+	}
+	select {
+	case <-w.beatNow:
+	default:
+	}
+	return true
 }
 
 // decider returns what decides when heartbeats are sent. asked is true while somebody has asked for

@@ -388,3 +388,33 @@ func TestCollectPanicsOnMistakes(t *testing.T) {
 		}()
 	}
 }
+
+// TestRequestedHeartbeats: a request is served at once, and requests in quick succession share
+// heartbeats.
+func TestRequestedHeartbeats(t *testing.T) {
+	bubble(t, func(t *testing.T, w *Worker, f *fakeCell) {
+		count := func() (n int) {
+			f.with(func() { n = len(f.beats) })
+			return n
+		}
+		time.Sleep(2 * minBeatGap) // in virtual time
+		before := count()
+		w.requestBeat()
+		synctest.Wait()
+		if n := count() - before; n != 1 {
+			t.Errorf("%d heartbeats at once, expected 1", n)
+		}
+		for range 10 {
+			w.requestBeat()
+			synctest.Wait()
+		}
+		if n := count() - before; n != 1 {
+			t.Errorf("%d heartbeats within the gap, expected 1", n)
+		}
+		time.Sleep(minBeatGap)
+		synctest.Wait()
+		if n := count() - before; n != 2 {
+			t.Errorf("%d heartbeats after the gap, expected 2", n)
+		}
+	})
+}
