@@ -157,11 +157,11 @@ func aloneDone(in []*ending, out []cell.CompletionResult, _ error) {
 
 // eachSession calls answer for the ends of each session. Their answers leave in one frame.
 func eachSession(in []*ending, answer func(s *session, from, to int)) {
-	for from, to := 0, 0; from < len(in); from = to {
-		s := in[from].session
-		for to = from; to < len(in) && in[to].session == s; to++ {
+	for from, to := 0, 1; from < len(in); to++ {
+		if s := in[from].session; to == len(in) || in[to].session != s {
+			s.conn.Together(func() { answer(s, from, to) })
+			from = to
 		}
-		s.conn.Together(func() { answer(s, from, to) })
 	}
 }
 
