@@ -11,6 +11,7 @@ import (
 	"github.com/puzpuzpuz/xsync/v3"
 	"go.uber.org/zap"
 
+	"github.com/freeslot/freeslot/internal/beat"
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/presence"
 	"github.com/freeslot/freeslot/internal/process/logging"
@@ -256,11 +257,11 @@ func (d *Dispatcher) timeout() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(d.ctx, ioTimeout)
 }
 
-// tick calls f until Stop, with pauses of interval that vary by a quarter. A token in wake ends a
-// pause.
+// tick calls f until Stop, with pauses of interval that vary by a quarter and end at a beat. A token
+// in wake ends a pause.
 func (d *Dispatcher) tick(interval time.Duration, wake <-chan struct{}, f func()) {
 	for {
-		timer := time.NewTimer(interval*7/8 + rand.N(interval/4+1))
+		timer := time.NewTimer(beat.Pause(interval*7/8 + rand.N(interval/4+1)))
 		select {
 		case <-timer.C:
 		case <-wake:

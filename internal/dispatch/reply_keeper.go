@@ -83,17 +83,8 @@ func newReplyKeeper(c *cellClient, reader *replyReader) *replyKeeper {
 }
 
 func (l *replyKeeper) run() {
-	ticker := time.NewTicker(renewInterval)
-	defer ticker.Stop()
 	l.watchReplicas()
-	for {
-		select {
-		case <-l.d.ctx.Done():
-			return
-		case <-ticker.C:
-			l.runOnce()
-		}
-	}
+	l.d.tick(renewInterval, nil, l.runOnce)
 }
 
 func (l *replyKeeper) runOnce() {

@@ -12,6 +12,8 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/freeslot/freeslot"
+
+	"github.com/freeslot/freeslot/internal/beat"
 )
 
 // DefaultInterval is the interval at which a replica reports itself. Together with missed it bounds
@@ -162,7 +164,7 @@ func (p *Presence) loop() {
 			p.log.Warn("presence.not_told", zap.Error(err))
 		}
 		failed = err != nil
-		pause := time.NewTimer(p.cfg.Interval*9/10 + rand.N(p.cfg.Interval/5+1))
+		pause := time.NewTimer(beat.Pause(p.cfg.Interval*9/10 + rand.N(p.cfg.Interval/5+1)))
 		select {
 		case <-pause.C:
 		case <-p.ctx.Done():

@@ -27,6 +27,8 @@ import (
 
 	"github.com/redis/rueidis"
 	"go.uber.org/zap"
+
+	"github.com/freeslot/freeslot/internal/beat"
 )
 
 // ErrMissing is returned if Redis does not have the scripts, this process may not load them, and no
@@ -234,13 +236,13 @@ func (r *Runner) Load(ctx context.Context) error {
 // Keep loads missing scripts each second until stop is closed. It looks that often because agents
 // wait for it. On standalone servers one runner for each server is enough.
 func (r *Runner) Keep(stop <-chan struct{}) {
-	tick := time.NewTicker(lookEvery)
-	defer tick.Stop()
 	for {
+		pause := time.NewTimer(beat.Pause(lookEvery))
 		select {
 		case <-stop:
+			pause.Stop()
 			return
-		case <-tick.C:
+		case <-pause.C:
 			r.keep(context.Background())
 		}
 	}
