@@ -69,16 +69,16 @@ func TestProcessesDiffer(t *testing.T) {
 	if a.phase() != b.phase() {
 		t.Fatalf("the rows begin at %s and %s, expected the same", a.phase(), b.phase())
 	}
-	close := 0
-	const beats = 10_000
+	near := 0
+	const rounds = 10_000
 	now := time.Unix(1_700_000_000, 0)
-	for range beats {
+	for range rounds {
 		now = now.Add(Period)
 		if (a.pause(now, Period) - b.pause(now, Period)).Abs() < time.Millisecond {
-			close++
+			near++
 		}
 	}
-	if close > beats/20 {
-		t.Errorf("%d of %d beats are within 1 ms", close, beats)
+	if near > rounds/20 {
+		t.Errorf("%d of %d beats are within 1 ms", near, rounds)
 	}
 }
