@@ -56,6 +56,11 @@ func (*memorySource) Nodes(context.Context, []string) (cell.Changes, error) {
 // NodeRevision implements cache.Source.
 func (*memorySource) NodeRevision(context.Context, string) (cell.Revision, error) { return 0, nil }
 
+// Heard implements cache.Source.
+func (*memorySource) Heard(context.Context, int64, int, cell.Quiet) (cell.Heard, error) {
+	return cell.Heard{}, nil
+}
+
 // History implements cache.Source.
 func (*memorySource) History(context.Context) (string, error) { return "h", nil }
 

@@ -91,8 +91,8 @@ func (f *follower) apply(e *events.Event) bool {
 	if e.Kind == events.Heartbeat {
 		// Use the event's own time: with ours, a backlog would make a dead node look alive.
 		known.node.Seen(f.localNow(e.AtMS))
-		known.heartbeatMS.Store(e.AtMS)
-		if e.Body != "" { // otherwise the last resources stay in force
+		known.heartbeatMS.Store(max(e.AtMS, known.heartbeatMS.Load())) // a later, quiet one may be known
+		if e.Body != "" {                                              // otherwise the last resources stay in force
 			resources := e.Body
 			known.resources.Store(&resources)
 		}
@@ -118,6 +118,7 @@ func (f *follower) applyRegister(e *events.Event) bool {
 	if ok && known.incarnation.Load().epoch == e.Epoch { // only the profile changed
 		state.RegisteredAtMS = known.incarnation.Load().registeredAtMS
 		state.Resources = json.RawMessage(*known.resources.Load())
+		state.LastHeartbeatMS = max(e.AtMS, known.heartbeatMS.Load())
 	} else if e.Revision <= f.escaped {
 		f.readAgain(e.Node) // the load missed it, and so perhaps a change of its profile
 	}

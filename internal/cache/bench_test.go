@@ -22,7 +22,11 @@ func (noSource) Changes(context.Context, cell.Revision, int) (cell.Changes, erro
 	return cell.Changes{}, nil
 }
 
-func (noSource) Nodes(context.Context, []string) (cell.Changes, error)       { return cell.Changes{}, nil }
+func (noSource) Nodes(context.Context, []string) (cell.Changes, error) { return cell.Changes{}, nil }
+func (noSource) Heard(context.Context, int64, int, cell.Quiet) (cell.Heard, error) {
+	return cell.Heard{}, nil
+}
+
 func (noSource) History(context.Context) (string, error)                     { return "", nil }
 func (noSource) NodeRevision(context.Context, string) (cell.Revision, error) { return 0, nil }
 func (noSource) HeartbeatLimit() time.Duration                               { return time.Hour }

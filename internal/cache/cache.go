@@ -67,6 +67,7 @@ type Source interface {
 	Nodes(ctx context.Context, ids []string) (cell.Changes, error)
 	NodeRevision(ctx context.Context, node string) (cell.Revision, error)
 	History(ctx context.Context) (string, error)
+	Heard(ctx context.Context, sinceMS int64, limit int, quiet cell.Quiet) (cell.Heard, error)
 	HeartbeatLimit() time.Duration
 }
 
@@ -125,6 +126,7 @@ type Cache struct {
 	failing atomic.Uint64
 	// refusedUntil holds for each cell the time until which choices skip it after a refused write.
 	refusedUntil [selection.MaxCells]atomic.Int64
+	quiet        permit
 	// onFree is nil without a listener; see OnFree.
 	onFree atomic.Pointer[func(*selection.Node)]
 

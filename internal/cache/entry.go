@@ -19,6 +19,7 @@ type entry struct {
 	heartbeatMS atomic.Int64
 	// drained is true while an operator keeps the node drained.
 	drained   atomic.Bool
+	drains    bool // Redis' last word on node.Draining, which a refusal may contradict
 	resources atomic.Pointer[string]
 }
 
@@ -48,7 +49,8 @@ func (e *entry) restate(state *cell.NodeState) {
 
 func (e *entry) setStatus(s freeslot.Status) {
 	e.drained.Store(s == freeslot.StatusDrained)
-	e.node.SetDraining(s != freeslot.StatusOnline)
+	e.drains = s != freeslot.StatusOnline
+	e.node.SetDraining(e.drains)
 }
 
 func (e *entry) status() freeslot.Status {

@@ -99,6 +99,8 @@ type follower struct {
 	// such a node may be its first one here.
 	escaped cell.Revision
 
+	hearing hearing
+
 	invalid     []string // nodes to be read again
 	gatherTimer *time.Timer
 	gathering   bool // gatherTimer runs
@@ -112,6 +114,9 @@ func newFollower(c *Cache, index int, feed Feed) *follower {
 		ahead: make(map[string]cell.Revision), awaited: atOnce,
 		timer: time.NewTimer(time.Hour), gatherTimer: time.NewTimer(time.Hour),
 	}
+	every := min(heardEvery, f.source.HeartbeatLimit()/6)
+	f.hearing = hearing{timer: time.NewTimer(time.Hour), every: every, doubted: make(map[string]cell.Revision)}
+	f.hearing.timer.Stop()
 	f.outage = logging.NewOutage(f.log, "redis.cell_lost", "redis.cell_back")
 	f.timer.Stop()
 	f.gatherTimer.Stop()
@@ -123,6 +128,7 @@ func newFollower(c *Cache, index int, feed Feed) *follower {
 func (f *follower) loop() {
 	defer f.timer.Stop()
 	defer f.gatherTimer.Stop()
+	defer f.hearing.timer.Stop()
 	var messages <-chan string
 	var resets, changed <-chan struct{}
 	if f.events != nil {
@@ -133,6 +139,7 @@ func (f *follower) loop() {
 	}
 	f.ready(resets)
 	f.schedule(0)
+	f.hearing.timer.Reset(f.hearing.every)
 	for {
 		select {
 		case m := <-messages:
@@ -146,6 +153,8 @@ func (f *follower) loop() {
 			f.reread()
 		case <-f.timer.C:
 			f.tick()
+		case <-f.hearing.timer.C:
+			f.listen()
 		case answer := <-f.syncs:
 			f.answer(answer)
 		case <-f.nudge:
@@ -156,12 +165,13 @@ func (f *follower) loop() {
 	}
 }
 
-// tick makes the comparison of the interval.
+// tick makes the comparison of the interval, and reads heartbeats while it is awake.
 func (f *follower) tick() {
 	f.applyQueued()
 	f.scheduleNext() // first, because a failed comparison sets an earlier one
 	f.lookUnwatched()
 	f.compare("interval")
+	f.listen()
 }
 
 // ready waits until events and invalidations arrive, or for readyPatience.

@@ -11,7 +11,7 @@ import (
 
 type metrics struct {
 	events                      *prometheus.CounterVec
-	badEvents, gaps             prometheus.Counter
+	heard, badEvents, gaps      prometheus.Counter
 	resyncErrors, invalidated   prometheus.Counter
 	hits, misses, checkTimeouts prometheus.Counter
 	classSweeps, classesDropped prometheus.Counter
@@ -28,6 +28,7 @@ func newMetrics(c *Cache, reg prometheus.Registerer) *metrics {
 		events: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "freeslot_cache_events_total", Help: "Node events received.",
 		}, []string{"event"}),
+		heard:        counter("freeslot_cache_heartbeats_read_total", "Heartbeats read that no event told of."),
 		badEvents:    counter("freeslot_cache_bad_events_total", "Node events that could not be read."),
 		gaps:         counter("freeslot_cache_gaps_total", "Gaps seen in the revisions of node events."),
 		resyncErrors: counter("freeslot_cache_resync_errors_total", "Comparisons with Redis that failed."),
@@ -65,7 +66,7 @@ func newMetrics(c *Cache, reg prometheus.Registerer) *metrics {
 	if reg == nil {
 		return m
 	}
-	reg.MustRegister(m.events, m.badEvents, m.gaps, m.resyncErrors, m.invalidated, m.hits, m.misses, m.checkTimeouts,
+	reg.MustRegister(m.events, m.heard, m.badEvents, m.gaps, m.resyncErrors, m.invalidated, m.hits, m.misses, m.checkTimeouts,
 		m.classSweeps, m.classesDropped, m.eventDelay, m.resyncNodes)
 	registerGauges(c, reg)
 	return m

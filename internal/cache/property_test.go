@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/redis/rueidis"
 	"go.uber.org/zap"
@@ -76,6 +77,7 @@ func newHistory(t *testing.T, rt *rapid.T, redis *redistest.Target, admin rueidi
 	cfg := Config{RefreshInterval: never, RefreshSize: rapid.SampledFrom([]int{1, 2, 100}).Draw(rt, "page")}
 	h.Cache = New(cfg, []Feed{h.feed(subscriber, rigOptions{})}, log, nil)
 	h.follower = h.followers[0]
+	h.hearing.every = time.Millisecond
 	ctx, cancel := context.WithCancel(context.Background())
 	h.close = func() {
 		for _, err := range []error{h.Stop(ctx), c.Stop(ctx)} {
@@ -89,6 +91,9 @@ func newHistory(t *testing.T, rt *rapid.T, redis *redistest.Target, admin rueidi
 	}
 	if err := c.Start(ctx); err != nil {
 		t.Fatal(err)
+	}
+	if rapid.Bool().Draw(rt, "quiet") {
+		h.do("HSET", layout.Version(), "quiet_until", "9999999999999")
 	}
 	if err := h.Start(ctx); err != nil {
 		t.Fatal(err)

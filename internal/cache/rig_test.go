@@ -60,6 +60,9 @@ type source struct {
 	calls atomic.Int64
 	reads atomic.Int64 // of single nodes
 	nodes atomic.Int64 // that were read, by both
+	hears atomic.Int64 // calls of Heard
+	// hearing, if set, is called before each of them, and may make it fail.
+	hearing atomic.Pointer[func(sinceMS int64) error]
 	// taking, if set, is called in each call, behind Redis' answer.
 	taking atomic.Pointer[func()]
 	// history, if set, is the history that the server reports.

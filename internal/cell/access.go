@@ -52,7 +52,7 @@ func agentNames(layout script.Layout, node string) script.Names {
 	return script.Names{
 		Keys: []string{
 			l.Node(node), l.Load(node), l.Metrics(node), l.Slots(node), l.Dispatch(node), l.Serves(node),
-			l.Online(), l.PoolMembers(every), l.Revisions(), l.Version(), l.Drained(),
+			l.Online(), l.PoolMembers(every), l.Revisions(), l.Heartbeats(), l.Version(), l.Drained(),
 			l.Job(every), l.key("idem", every), l.Replies(every), l.Finished(), l.EndedInfo(), l.key("ended", every), l.Due(),
 			l.Waiting(), l.WaitingVersion(), l.Queue(every), l.Fair(every),
 			l.Limits(), l.Counted(every), l.FullLimits(), l.LimitedBy(every),

@@ -81,6 +81,13 @@ func BenchmarkScriptCost(b *testing.B) {
 			_, err := m.c.heartbeats(m.ctx, beats, m.c.runner.CallApart)
 			m.must(err)
 		}},
+		// Of its commands, two are for the mark.
+		{"heartbeat-quiet", func(i int) {
+			mark := func(command ...string) { m.must(m.raw.Do(m.ctx, m.raw.B().Arbitrary(command...).Build()).Error()) }
+			mark("HSET", m.c.Layout().Version(), "quiet_until", "9999999999999")
+			beat(i|1, func(*Heartbeat) {})
+			mark("HDEL", m.c.Layout().Version(), "quiet_until")
+		}},
 		{"register-new", func(int) {
 			serial++
 			_, err := m.c.Register(m.ctx, richNode("new-"+strconv.Itoa(serial)), NewEpoch())

@@ -155,6 +155,9 @@ func (l Layout) PoolMembers(pool string) string { return l.key("pool", pool+":me
 // Revisions names the zset of nodes by the revision of their last change.
 func (l Layout) Revisions() string { return l.key("index:revision", "") }
 
+// Heartbeats names the zset of nodes by the time (ms) of their last heartbeat that no event told of.
+func (l Layout) Heartbeats() string { return l.key("index:heartbeats", "") }
+
 // Version names the hash of the cell's revision and generation.
 func (l Layout) Version() string { return l.key("version:nodes", "") }
 

@@ -40,7 +40,8 @@ type Heartbeat struct {
 // HeartbeatReply is the answer to a heartbeat.
 type HeartbeatReply struct {
 	// AtMS is the time at which Redis processed it. Only HeartbeatLinked sets it.
-	AtMS     int64
+	AtMS int64
+	// Revision is the revision of the event that told of it; 0 if it was quiet.
 	Revision Revision
 	Used     int
 	// Start lists attempts that the node owns and did not name.

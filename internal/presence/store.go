@@ -55,12 +55,14 @@ func (s *Store) present(ctx context.Context, r Replica, limit time.Duration, sta
 		return nil, fmt.Errorf("presence of replica %s: %w", r.Name, err)
 	}
 	var all []Replica
-	for of := range slices.Chunk(reply, 4) {
+	for of := range slices.Chunk(reply, 5) {
 		ms, _ := strconv.ParseInt(of[1], 10, 64) // another release may write anything
 		at, _ := strconv.ParseInt(of[2], 10, 64)
-		all = append(all, Replica{
-			Name: of[0], HeartbeatLimit: time.Duration(ms) * time.Millisecond, AtMS: at, Figures: of[3],
-		})
+		r := Replica{Name: of[0], HeartbeatLimit: time.Duration(ms) * time.Millisecond, AtMS: at, Figures: of[3]}
+		if of[4] != "" {
+			r.Features = strings.Fields(of[4])
+		}
+		all = append(all, r)
 	}
 	slices.SortFunc(all, func(a, b Replica) int { return strings.Compare(a.Name, b.Name) })
 	return all, nil
@@ -94,12 +96,21 @@ func (s *Store) Statuses(ctx context.Context) (map[string]string, error) {
 	return all, nil
 }
 
-// FeatureExpects is the feature of a release that knows what pools expect of their nodes.
-const FeatureExpects = "expects"
+const (
+	// FeatureExpects is the feature of a release that knows what pools expect of their nodes.
+	FeatureExpects = "expects"
+	// FeatureHeartbeats is the feature of a release that reads the heartbeats that have no event.
+	FeatureHeartbeats = "heartbeats"
+)
 
-// Features lists what this release knows of the configuration of pools and an earlier one refuses.
-// A replica's status, a JSON object, has them in its field features.
-func Features() []string { return []string{FeatureExpects} }
+// Features lists what this release does and an earlier one does not. A replica's status, a JSON
+// object, has them in its field features.
+func Features() []string { return []string{FeatureExpects, FeatureHeartbeats} }
+
+// AllHave reports whether all of these replicas, which an answer of presence named, have the feature.
+func AllHave(all []Replica, feature string) bool {
+	return !slices.ContainsFunc(all, func(r Replica) bool { return !slices.Contains(r.Features, feature) })
+}
 
 // Lacking returns the running replicas whose status does not have the feature, sorted.
 func (s *Store) Lacking(ctx context.Context, feature string) (names []string, err error) {

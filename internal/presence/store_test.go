@@ -190,8 +190,12 @@ func TestLacking(t *testing.T) {
 		s := NewStore(r.Runner)
 		present := func(name, status string, want ...string) {
 			t.Helper()
-			if _, err := s.Present(t.Context(), Replica{Name: name, Status: status}, time.Minute); err != nil {
+			all, err := s.Present(t.Context(), Replica{Name: name, Status: status}, time.Minute)
+			if err != nil {
 				t.Fatal(err)
+			}
+			if AllHave(all, FeatureExpects) != (len(want) == 0) {
+				t.Errorf("the answer says %+v, and %v lack it", all, want)
 			}
 			if got, err := s.Lacking(t.Context(), FeatureExpects); err != nil || !slices.Equal(got, want) {
 				t.Errorf("%v lack it, expected %v, %v", got, want, err)

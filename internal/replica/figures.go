@@ -7,6 +7,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/cache"
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/dispatch"
 	"github.com/freeslot/freeslot/internal/history"
@@ -29,13 +30,13 @@ func (r *Replica) newHistory(cfg config.Replica, f *fleet, log *zap.Logger) (*hi
 	return h, history.NewKeeper(h, history.NewStore(f.cells.Runners()[0]), cfg.ReplicaID, log.Named("history"))
 }
 
-// observe hands the answers of presence to the history.
-func observe(k *history.Keeper) func(nowMS int64, all []presence.Replica) {
-	if k == nil {
-		return nil
-	}
+// observe hands the answers of presence to the cache and the history. k may be nil.
+func observe(c *cache.Cache, k *history.Keeper) func(nowMS int64, all []presence.Replica) {
 	return func(nowMS int64, all []presence.Replica) {
-		k.Observe(nowMS, reportsOf(all))
+		c.AllowQuiet(presence.AllHave(all, presence.FeatureHeartbeats))
+		if k != nil {
+			k.Observe(nowMS, reportsOf(all))
+		}
 	}
 }
 

@@ -22,7 +22,7 @@ func newPresence(
 	all := parts.All()
 	return presence.New(presence.Config{
 		Replica: cfg.ReplicaID, HeartbeatLimit: cfg.HeartbeatLimit,
-		Figures: newSampler(fleet, d, past != nil).figures, OnAnswer: observe(past),
+		Figures: newSampler(fleet, d, past != nil).figures, OnAnswer: observe(fleet.cache, past),
 		Status: func() string { return self.next(past != nil) },
 		OnChange: func(replicas []string) {
 			fleet.cache.SetShare(selection.NewShare(cfg.ReplicaID, replicas))

@@ -73,8 +73,12 @@ func (s *source) Nodes(context.Context, []string) (cell.Changes, error) {
 	return cell.Changes{NowMS: sourceNow}, nil
 }
 func (s *source) NodeRevision(context.Context, string) (cell.Revision, error) { return 0, nil }
-func (s *source) History(context.Context) (string, error)                     { return "h", nil }
-func (s *source) HeartbeatLimit() time.Duration                               { return time.Minute }
+func (s *source) Heard(context.Context, int64, int, cell.Quiet) (cell.Heard, error) {
+	return cell.Heard{}, nil
+}
+
+func (s *source) History(context.Context) (string, error) { return "h", nil }
+func (s *source) HeartbeatLimit() time.Duration           { return time.Minute }
 
 // TestMirror: after any history in Redis, the copy that mirrors the cache shows what the cache
 // shows, and can choose what the cache and the twin can choose.

@@ -2,8 +2,9 @@
 -- ARGV[first..last] are the attempts that its agent holds. answer becomes the script's answer for
 -- this node: see heartbeat.lua.
 -- Needs: at, call, channel, clock, epoch, first, last, load, load_key, metrics_key, node, online_key,
---   owned, profile, profile_key, resources, revisions_key, slots_key, status, version_key
--- Defines: answer, cancel, figures, named, revision, start, state, stop, sum, used
+--   mark, owned, profile, profile_key, resources, revisions_key, slots_key, status, version_key
+-- Sets: mark
+-- Defines: answer, cancel, figures, named, quiet, start, state, stop, sum, used
 local state = profile[2] == 'drained' and 'drained' or status -- only an operator undoes it
 local figures = resources
 if figures ~= '' and string.sub(figures, 1, 11) == '{"at_ms":0,' then figures = '{"at_ms":' .. at .. string.sub(figures, 11) end
@@ -34,19 +35,26 @@ else
   used = total .. ''
 end
 
-if sum ~= used then call('HSET', slots_key, 'sum', used) end
--- include lib/revision.lua
--- As in lib/announce.lua, without max_concurrency.
-call('PUBLISH', channel, at .. ' 1 h ' .. revision .. ' ' .. node .. ' ' .. epoch .. ' ' .. state .. ' 0 ' .. used .. ' ' .. figures)
-if profile[2] ~= state then
-  -- include lib/health.lua
-  call('HSET', profile_key, 'status', state, 'health', health(state), 'version', revision)
-  call(state == 'online' and 'SADD' or 'SREM', online_key, node)
+-- include lib/quiet.lua
+local answer = '0'
+if not quiet then
+  if sum ~= used then call('HSET', slots_key, 'sum', used) end
+  -- include lib/revision.lua
+  -- As in lib/announce.lua, without max_concurrency.
+  call('PUBLISH', channel, at .. ' 1 h ' .. revision .. ' ' .. node .. ' ' .. epoch .. ' ' .. state .. ' 0 ' .. used .. ' ' .. figures)
+  if profile[2] ~= state then
+    -- include lib/health.lua
+    call('HSET', profile_key, 'status', state, 'health', health(state), 'version', revision)
+    call(state == 'online' and 'SADD' or 'SREM', online_key, node)
+  end
+  if figures ~= '' then call('SET', metrics_key, figures) end
+  -- Everyone has heard that nothing is in use. From now on heartbeats may be quiet, until a job
+  -- makes the hash again. A replica finds used in it, and 0 without it.
+  if not named and #owned == 2 then call('DEL', slots_key) end
+  answer = used == '0' and revision or revision .. ' ' .. used
+  if named then
+    for held in pairs(named) do stop[#stop + 1] = held end
+    if #start + #stop + #cancel > 0 then answer = {revision, used, start, stop, cancel} end
+  end
 end
 call('SET', load_key, load)
-if figures ~= '' then call('SET', metrics_key, figures) end
-local answer = used == '0' and revision or revision .. ' ' .. used
-if named then
-  for held in pairs(named) do stop[#stop + 1] = held end
-  if #start + #stop + #cancel > 0 then answer = {revision, used, start, stop, cancel} end
-end

@@ -6,7 +6,7 @@
 --   finished_key, key, load_key, metrics_key, node, now, now_us, online_key, pool_ids,
 --   profile_key, revisions_key, serves_key, slots_key, tombstones, version_key, waiting_key,
 --   waiting_version_key
--- Defines: lost, revision
+-- Defines: lost, over, revision
 local lost
 do
   local used = 0
@@ -26,27 +26,30 @@ do
   for _, members in ipairs(pools) do redis.call('SREM', members, node) end
 end
 redis.call('SREM', online_key, node)
+redis.pcall('ZREM', PREFIX .. ':index:heartbeats' .. TAG, node) -- protected as in lib/quiet.lua; it is dropped later
 
 local revision = announce('o', node, epoch, 'offline', '0', 0, body)
 redis.call('ZADD', revisions_key, revision, '-' .. node)
 redis.call('ZREM', revisions_key, node)
-if redis.call('HINCRBY', version_key, 'tombstones', 1) > tombstones then
-  -- Every heartbeat moves a living node away from the oldest entries. So only nodes that died in
-  -- silence or have no agent can come before the oldest tombstone. Entries up to the floor were
-  -- looked at before: there is no tombstone among them.
+local over = redis.call('HINCRBY', version_key, 'tombstones', 1) - tombstones
+if over > 0 then
+  -- Living nodes whose heartbeats are quiet may come before the oldest tombstone, like those that
+  -- died in silence. So a call looks at a thousand entries at most, and the next one goes on. Entries
+  -- up to the floor were looked at before: there is no tombstone among them.
   local floor = tonumber(redis.call('HGET', version_key, 'floor') or '') or 0
-  local first, dropped = 0, false
+  local looks = 0
   repeat
-    local oldest = redis.call('ZRANGE', revisions_key, string.format('(%.0f', floor), '+inf', 'BYSCORE', 'LIMIT', first, 100, 'WITHSCORES')
+    local oldest = redis.call('ZRANGE', revisions_key, string.format('(%.0f', floor), '+inf', 'BYSCORE', 'LIMIT', 0, 100, 'WITHSCORES')
     for i = 1, #oldest, 2 do
+      floor = tonumber(oldest[i + 1])
       if string.sub(oldest[i], 1, 1) == '-' then
         redis.call('ZREM', revisions_key, oldest[i])
-        redis.call('HSET', version_key, 'floor', oldest[i + 1])
         redis.call('HINCRBY', version_key, 'tombstones', -1)
-        dropped = true
-        break
+        over = over - 1
+        if over == 0 then break end
       end
     end
-    first = first + 100
-  until dropped or #oldest == 0
+    looks = looks + 1
+  until over == 0 or #oldest == 0 or looks == 10
+  redis.call('HSET', version_key, 'floor', string.format('%.0f', floor))
 end

@@ -3,7 +3,7 @@
 --
 -- Guarantee: changes nothing unless the caller's epoch is the registered one. It does not touch the
 -- tracked profile unless the status changes. Repeating a call changes only the revision and the
--- time. It counts the slots in use again each time, so that an edit by hand cannot leave slots lost
+-- time; of a quiet heartbeat (lib/quiet.lua) only the time. It counts the slots in use again each time, so that an edit by hand cannot leave slots lost
 -- or given twice.
 --
 -- KEYS[1] nodes:<node>      hash     KEYS[2] load:<node>       string: the time of this heartbeat
@@ -22,12 +22,14 @@
 --   From the fifth on those at the end that are '' are left out: a table of four costs least.
 -- Returns one of
 --   revision          if no slot is in use; as text, because that costs an answer least
+--   '0'               if it is quiet: see lib/quiet.lua
 --   'revision used'   if slots are in use
 --   {revision, used, {start}, {stop}, {cancel}}   if a list is not empty; they hold 'job:attempt'
 --   -1                unknown node: register again
 --   -2                superseded by another epoch
--- Redis 7.0. Cost: O(slots in use + attempts named). Seven commands for an idle node, one more with
--- resources.
+-- Foreign keys: index:heartbeats, of this cell.
+-- Redis 7.0. Cost: O(slots in use + attempts named). Six commands for a quiet heartbeat, seven for
+-- another one of an idle node, one more with resources.
 local KEYS, ARGV = KEYS, ARGV -- a global is looked up by its name each time
 local profile_key, load_key, slots_key, revisions_key, version_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local dispatch_key, online_key = KEYS[6], KEYS[7]
@@ -43,5 +45,6 @@ local owned = call('HGETALL', slots_key)
 -- accepts those that follow.
 if read ~= '' then call('XTRIM', dispatch_key, 'MINID', read) end
 local load, first, last, metrics_key = at, 7, #ARGV, resources ~= '' and KEYS[8]
+local mark = nil
 -- include lib/beat.lua
 return answer

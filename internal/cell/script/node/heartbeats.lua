@@ -16,15 +16,16 @@
 -- Returns {now, answer, ...}: for each node as heartbeat.lua; -3 for a stale connection; -6 if the
 --   node lives under another token or as a direct agent; an error if a key of the node has another
 --   type
+-- Foreign keys: dispatch:<node> and index:heartbeats, of this cell.
 -- dispatch:<node>, a stream, is not in KEYS because it often does not exist: while a hash slot
 -- migrates Redis would refuse every call.
--- Redis 7.0. Cost: O(nodes + slots in use + attempts named). Seven commands for an idle node, and
--- two for the call.
+-- Redis 7.0. Cost: O(nodes + slots in use + attempts named). Five commands for a quiet heartbeat,
+-- seven for another one of an idle node, and three for the call.
 local KEYS, ARGV, call, try = KEYS, ARGV, redis.call, redis.pcall -- a global is looked up by its name each time
 local revisions_key, version_key, online_key, channel = KEYS[1], KEYS[2], KEYS[3], ARGV[1]
 -- include lib/at.lua
 -- include lib/key.lua
-local answers, k = {at}, 4
+local answers, k, mark = {at}, 4, nil
 -- No job has this name. It comes first because it frees memory: if Redis refuses other writes for
 -- lack of memory, it accepts those that follow.
 try('HDEL', KEYS[6], '-')

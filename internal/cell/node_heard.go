@@ -1,0 +1,68 @@
+package cell
+
+import (
+	"context"
+	"iter"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/freeslot/freeslot/internal/script"
+)
+
+// quietFor is the time for which a replica allows quiet heartbeats. It is three reads of the index,
+// so that two of them may fail.
+const quietFor = 3 * time.Second
+
+// Quiet says whether heartbeats that change nothing may go without an event. Agents publish all
+// heartbeats unless a replica has allowed quiet ones within the last three seconds.
+type Quiet int
+
+const (
+	// QuietAsBefore leaves it as it is.
+	QuietAsBefore Quiet = iota
+	// QuietAllowed may be used only while every replica calls Heard.
+	QuietAllowed
+	// QuietEnded makes every heartbeat an event again, at once.
+	QuietEnded
+)
+
+// Heard is a page of quiet heartbeats.
+type Heard struct {
+	// NowMS is the time of the call by Redis' clock.
+	NowMS int64
+	// beats is 'node ms ...', oldest first.
+	beats string
+}
+
+// All returns the heartbeats of the page, oldest first, with their times in milliseconds of Redis'
+// clock. It leaves out what it cannot read.
+func (h *Heard) All() iter.Seq2[string, int64] {
+	return func(yield func(string, int64) bool) {
+		for rest := h.beats; rest != ""; {
+			var node, at string
+			node, rest, _ = strings.Cut(rest, " ")
+			at, rest, _ = strings.Cut(rest, " ")
+			if ms, err := strconv.ParseInt(at, 10, 64); err == nil && !yield(node, ms) {
+				return
+			}
+		}
+	}
+}
+
+// Heard reads the quiet heartbeats from sinceMS on, at most limit of them, and says whether there
+// may be further ones. If the page was full, call it again with the time of its last heartbeat.
+func (c *Cell) Heard(ctx context.Context, sinceMS int64, limit int, quiet Quiet) (out Heard, err error) {
+	defer wrap(&err, "read heartbeats")
+	allow := ""
+	switch quiet {
+	case QuietAllowed:
+		allow = millis(quietFor)
+	case QuietEnded:
+		allow = "0"
+	}
+	args := []string{strconv.FormatInt(sinceMS, 10), strconv.Itoa(limit), allow}
+	r := script.ReadReply(c.runner.Call(ctx, c.scripts["heard"], []string{c.layout.Version()}, args))
+	out = Heard{NowMS: r.Number(), beats: r.Text()}
+	return out, r.Err
+}
