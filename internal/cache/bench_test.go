@@ -23,6 +23,7 @@ func (noSource) Changes(context.Context, cell.Revision, int) (cell.Changes, erro
 }
 
 func (noSource) Nodes(context.Context, []string) (cell.Changes, error) { return cell.Changes{}, nil }
+
 func (noSource) Heard(context.Context, int64, int, cell.Quiet) (cell.Heard, error) {
 	return cell.Heard{}, nil
 }

@@ -66,8 +66,8 @@ func newMetrics(c *Cache, reg prometheus.Registerer) *metrics {
 	if reg == nil {
 		return m
 	}
-	reg.MustRegister(m.events, m.heard, m.badEvents, m.gaps, m.resyncErrors, m.invalidated, m.hits, m.misses, m.checkTimeouts,
-		m.classSweeps, m.classesDropped, m.eventDelay, m.resyncNodes)
+	reg.MustRegister(m.events, m.heard, m.badEvents, m.gaps, m.resyncErrors, m.invalidated, m.hits, m.misses,
+		m.checkTimeouts, m.classSweeps, m.classesDropped, m.eventDelay, m.resyncNodes)
 	registerGauges(c, reg)
 	return m
 }
