@@ -6,7 +6,9 @@ import (
 	"go/token"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -14,42 +16,43 @@ import (
 // timersPage lists every file of production code that makes a timer.
 const timersPage = "docs/design/timers.md"
 
-// TestTimersAreListed: an idle process pays for each of its timers, so the page has to name a file
-// that makes one, and names no file that does not.
+// listedTimers is a file on the page, with the number of places if they are several.
+var listedTimers = regexp.MustCompile("`([^`]+\\.go)`(?: \\((\\d+)\\))?")
+
+// TestTimersAreListed: an idle process pays for each of its timers, so the page names each file
+// that makes one, and in how many places.
 func TestTimersAreListed(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile(timersPage)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var listed []string
-	for i, part := range strings.Split(string(page), "`") {
-		if i%2 == 1 && strings.HasSuffix(part, ".go") {
-			listed = append(listed, part)
+	listed := make(map[string]int)
+	for _, found := range listedTimers.FindAllStringSubmatch(string(page), -1) {
+		listed[found[1]] = 1
+		if found[2] != "" {
+			listed[found[1]], _ = strconv.Atoi(found[2])
 		}
 	}
 	for _, file := range treeFiles(t) {
-		if !hasTimers(t, file) {
-			continue
+		if got, want := timersOf(t, file), listed[file]; got != want {
+			t.Errorf("%s makes timers in %d places, and %s has %d", file, got, timersPage, want)
 		}
-		if !slices.Contains(listed, file) {
-			t.Errorf("%s makes a timer, and %s does not name it", file, timersPage)
-		}
-		listed = slices.DeleteFunc(listed, func(name string) bool { return name == file })
+		delete(listed, file)
 	}
 	if len(listed) > 0 {
-		t.Errorf("%s names files that make no timer: %q", timersPage, listed)
+		t.Errorf("%s names files that are not there: %v", timersPage, listed)
 	}
 }
 
-// hasTimers reports whether a file of a replica, an agent or a client makes a timer.
-func hasTimers(t *testing.T, file string) (found bool) {
+// timersOf counts the places where a file of a replica, an agent or a client makes a timer.
+func timersOf(t *testing.T, file string) (places int) {
 	t.Helper()
 	if filepath.Ext(file) != ".go" || strings.HasSuffix(file, "_test.go") || strings.HasPrefix(file, "internal/testing/") ||
 		!slices.ContainsFunc([]string{"internal/", "worker/", "client/", "cmd/scheduler/", "cmd/nodeagent/"}, func(top string) bool {
 			return strings.HasPrefix(file, top)
 		}) {
-		return false
+		return 0
 	}
 	tree, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
 	if err != nil {
@@ -61,9 +64,11 @@ func hasTimers(t *testing.T, file string) (found bool) {
 			return true
 		}
 		of, ok := f.X.(*ast.Ident)
-		found = found || ok && of.Name == "time" &&
-			slices.Contains([]string{"NewTicker", "NewTimer", "AfterFunc", "After", "Tick"}, f.Sel.Name)
+		if ok && of.Name == "time" &&
+			slices.Contains([]string{"NewTicker", "NewTimer", "AfterFunc", "After", "Tick"}, f.Sel.Name) {
+			places++
+		}
 		return true
 	})
-	return found
+	return places
 }

@@ -1,7 +1,7 @@
 // Package beat lets the loops of a process wake at the same instants.
 //
-// Each instant at which an idle process wakes costs about ten thread switches, however many of its
-// goroutines run: the thread that sleeps in the kernel, the runtime's monitor, and the reader of
+// Each instant at which an idle process wakes costs thread switches, however many of its goroutines
+// run: the thread that sleeps in the kernel, the runtime's monitor, and the reader of
 // Redis' answers. Loops that look at Redis now and then lose nothing if they wait for each other,
 // and their calls share a write to Redis.
 package beat

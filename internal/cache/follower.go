@@ -10,6 +10,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/freeslot/freeslot/internal/beat"
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/events"
 	"github.com/freeslot/freeslot/internal/process/logging"
@@ -213,11 +214,11 @@ func (f *follower) schedule(wait time.Duration) {
 	f.timer.Reset(wait)
 }
 
-// scheduleNext sets the next comparison to the interval from now. The time varies, so that replicas
-// that were started together do not compare together.
+// scheduleNext sets the next comparison to a beat about the interval from now. The time varies, so
+// that replicas that were started together do not compare together.
 func (f *follower) scheduleNext() {
 	interval := f.cache.cfg.RefreshInterval
-	f.schedule(interval*3/4 + rand.N(interval/2+1))
+	f.schedule(beat.Pause(interval*7/8 + rand.N(interval/4+1)))
 }
 
 // applyQueued applies the queued events before a comparison, which would otherwise read the same

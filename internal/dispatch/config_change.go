@@ -33,11 +33,9 @@ func (d *Dispatcher) ConfigChanged() {
 // followConfig is the loop that waits until nothing in this replica uses an older configuration,
 // and reports that.
 func (d *Dispatcher) followConfig() {
-	tick := time.NewTicker(d.cfg.SweepInterval)
-	defer tick.Stop()
 	away := logging.NewOutage(d.log, "config.not_followed", "config.followed_again")
 	var at time.Time
-	for {
+	look := func() {
 		if cfg, before := d.nodes.Config(), d.followed.Load(); cfg != before || time.Since(at) >= followEvery {
 			if err := d.follow(cfg, before); err == nil {
 				away.Over()
@@ -47,13 +45,9 @@ func (d *Dispatcher) followConfig() {
 				away.Failed(err, zap.Uint64("version", cfg.Version))
 			}
 		}
-		select {
-		case <-d.ctx.Done():
-			return
-		case <-d.configs:
-		case <-tick.C:
-		}
 	}
+	look()
+	d.tick(d.cfg.SweepInterval, d.configs, look)
 }
 
 // follow returns when nothing here uses an older configuration than cfg, every cell has heard of

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"time"
+
+	"github.com/freeslot/freeslot/internal/beat"
 )
 
 // ErrStopped is returned by calls to a Poller that has ended.
@@ -26,8 +28,8 @@ type ask struct {
 	answer chan error // with room for the answer
 }
 
-// NewPoller makes a Poller that calls compare at each interval, which varies by a tenth. The wait
-// after a failure is retry, then twice as long each time, up to every.
+// NewPoller makes a Poller that calls compare at each interval, at a beat of the process. The
+// wait after a failure is retry, then twice as long each time, up to every.
 func NewPoller(every, retry time.Duration, compare func(context.Context) error) *Poller {
 	return &Poller{
 		every: every, retry: retry, compare: compare, woken: make(chan struct{}, 1), asks: make(chan ask),
@@ -74,7 +76,7 @@ func (p *Poller) pause(failures int) time.Duration {
 		wait := Backoff(p.retry, p.every, failures-1)
 		return wait/2 + rand.N(wait+1)
 	}
-	return p.every - p.every/20 + rand.N(p.every/10+1)
+	return beat.Pause(p.every - p.every/20 + rand.N(p.every/10+1))
 }
 
 // Sync compares now and returns the error of the comparison.

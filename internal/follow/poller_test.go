@@ -38,11 +38,11 @@ func TestPoller(t *testing.T) {
 			defer close(ended)
 			p.Run(ctx)
 		}()
-		next("the first", 950*time.Millisecond, 1050*time.Millisecond)
-		next("the second", 950*time.Millisecond, 1050*time.Millisecond)
+		next("the first", 750*time.Millisecond, 1250*time.Millisecond)
+		next("the second", 750*time.Millisecond, 1250*time.Millisecond)
 		p.Wake()
 		next("a wake", 0, 0)
-		next("after a wake", 950*time.Millisecond, 1050*time.Millisecond)
+		next("after a wake", 750*time.Millisecond, 1250*time.Millisecond)
 		synctest.Wait()
 		down.Store(true)
 		p.Wake()
@@ -53,7 +53,7 @@ func TestPoller(t *testing.T) {
 		synctest.Wait()
 		down.Store(false)
 		next("the success", 500*time.Millisecond, 1500*time.Millisecond)
-		next("after the success", 950*time.Millisecond, 1050*time.Millisecond)
+		next("after the success", 750*time.Millisecond, 1250*time.Millisecond)
 
 		if err := p.Do(ctx, func(context.Context) error { return errDown }); !errors.Is(err, errDown) {
 			t.Errorf("do: %v, expected %v", err, errDown)

@@ -3,6 +3,7 @@ package registry
 import (
 	"context"
 	"encoding/json"
+	"math"
 	"math/rand/v2"
 	"time"
 
@@ -297,6 +298,9 @@ func (f *follower) runDue(now time.Duration) time.Duration {
 	f.pump(now)
 	f.turnLooks(now)
 	next := f.nextTick
+	if len(f.services) == 0 { // nothing to tell; the first service wakes the loop
+		next = math.MaxInt64
+	}
 	for i := range f.tags {
 		next = min(next, max(f.tags[i].due(), now+time.Millisecond))
 	}

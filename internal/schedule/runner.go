@@ -14,6 +14,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/beat"
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/cron"
 	"github.com/freeslot/freeslot/internal/dispatch"
@@ -172,7 +173,7 @@ func (r *Runner) loop(c *cellStore) {
 
 // poll makes the runs that are due, and returns the time until the next poll.
 func (r *Runner) poll(c *cellStore) (pause time.Duration, err error) {
-	pause = r.cfg.Interval*7/8 + rand.N(r.cfg.Interval/4+1)
+	pause = beat.Pause(r.cfg.Interval*7/8 + rand.N(r.cfg.Interval/4+1))
 	ctx, cancel := context.WithTimeout(r.ctx, callTimeout)
 	defer cancel()
 	found, nowMS, err := c.due(ctx, aheadIntervals*r.cfg.Interval, pageSize)

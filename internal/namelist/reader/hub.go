@@ -9,6 +9,7 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/api"
+	"github.com/freeslot/freeslot/internal/beat"
 	"github.com/freeslot/freeslot/internal/follow"
 	"github.com/freeslot/freeslot/internal/namelist"
 )
@@ -169,11 +170,11 @@ func (h *hub) followAll(lists map[string]namelist.Mark) {
 
 // loop looks at the lists regularly, as a check on the subscriptions, until ctx ends.
 func (h *hub) loop(ctx context.Context) {
-	ticker := time.NewTicker(lookEvery)
-	defer ticker.Stop()
 	for {
+		pause := time.NewTimer(beat.Pause(lookEvery))
 		select {
 		case <-ctx.Done():
+			pause.Stop()
 			h.mu.Lock()
 			h.stopped = true
 			h.mu.Unlock()
@@ -181,7 +182,7 @@ func (h *hub) loop(ctx context.Context) {
 				stop()
 			}
 			return
-		case <-ticker.C:
+		case <-pause.C:
 		}
 		for _, stop := range h.drop(func(w *watched) bool { return len(w.waiters) == 0 && time.Since(w.left) > linger }) {
 			stop()

@@ -27,6 +27,9 @@ const (
 	// quietKeepAlive is for connections that wait for news. They learn from the calls of the same
 	// process that a server is silent, so four pings a second on each of them are not worth it.
 	quietKeepAlive = time.Second
+	// spareLife is how long a connection of a call that blocked waits for the next such call. It pings
+	// as often as one with calls under way.
+	spareLife = time.Minute
 	// agentKeepAlive is long, so that thousands of agents do not ping; their calls have deadlines
 	// of their own.
 	agentKeepAlive = 15 * time.Second
@@ -146,6 +149,7 @@ func Commands(c Config) (rueidis.Client, error) {
 		if c.Connections > 1 {
 			opt.PipelineMultiplex = bits.Len(uint(c.Connections)) - 1
 		}
+		opt.BlockingPoolCleanup = spareLife
 	})
 	if w, ok := client.(*watched); ok {
 		w.looks.Go(w.askRoles)
