@@ -17,7 +17,7 @@ const minSample = 500 * time.Millisecond
 // cover the time since the last collection, so the first collection has none.
 type CPU struct {
 	builtIn
-	group groupLimits
+	machine *shared[cpuReading]
 	// cores is the number of processors that the process may use.
 	cores  int
 	before cpuReading
@@ -27,49 +27,66 @@ type CPU struct {
 
 // cpuReading holds counters at one time.
 type cpuReading struct {
-	at    time.Time
-	times cpu.TimesStat
-	limit cpuLimit
+	at      time.Time
+	times   cpu.TimesStat
+	limit   cpuLimit
+	limited bool
+	load    *load.AvgStat // nil if the system has none
+}
+
+var machineCPU = cpuBelow("")
+
+// cpuBelow reads the limits below root, which is empty except in tests.
+func cpuBelow(root string) *shared[cpuReading] {
+	group := &groupLimits{root: root}
+	return &shared[cpuReading]{read: func(ctx context.Context) (r cpuReading, err error) {
+		times, err := cpu.TimesWithContext(ctx, false)
+		if err == nil && len(times) != 1 {
+			err = errors.New("the system has no processor times")
+		}
+		if err != nil {
+			return r, err
+		}
+		r.at, r.times = time.Now(), times[0]
+		r.limit, r.limited = group.cpu()
+		if runtime.GOOS != "windows" { // on Windows the call starts a goroutine for good
+			r.load, _ = load.AvgWithContext(ctx)
+		}
+		return r, nil
+	}}
 }
 
 // NewCPU returns a collector for this machine.
 func NewCPU() *CPU {
 	return &CPU{
 		builtIn: builtIn{"cpu", CostLow, []string{"usage", "cores", "load1", "host_usage"}}, cores: runtime.NumCPU(),
-		usage: -1, hostUsage: -1,
+		machine: machineCPU, usage: -1, hostUsage: -1,
 	}
 }
 
 // Collect reads the counters and compares them with the last ones.
 func (c *CPU) Collect(ctx context.Context) (Metrics, error) {
-	times, err := cpu.TimesWithContext(ctx, false)
-	if err == nil && len(times) != 1 {
-		err = errors.New("the system has no processor times")
-	}
+	now, err := c.machine.take(ctx)
 	if err != nil {
 		return nil, err
 	}
-	now := cpuReading{at: time.Now(), times: times[0]}
-	limit, limited := c.group.cpu()
-	if limited = limited && limit.cores > 0 && limit.cores < float64(c.cores); limited {
-		now.limit = limit
+	if now.limited = now.limited && now.limit.cores > 0 && now.limit.cores < float64(c.cores); !now.limited {
+		now.limit = cpuLimit{}
 	}
 	c.take(now)
 
 	figures := Metrics{"cores": float64(c.cores)}
-	if limited {
-		figures["cores"] = rounded(limit.cores)
+	if now.limited {
+		figures["cores"] = rounded(now.limit.cores)
 	}
 	if c.usage >= 0 {
 		figures["usage"] = c.usage
 	}
-	if limited && c.hostUsage >= 0 {
+	if now.limited && c.hostUsage >= 0 {
 		figures["host_usage"] = c.hostUsage
 	}
-	if runtime.GOOS != "windows" { // on Windows the call starts a goroutine for good
-		if avg, err := load.AvgWithContext(ctx); err == nil {
-			figures["load1"] = rounded(avg.Load1)
-		}
+	if now.load != nil {
+		figures["load1"] = rounded(now.load.Load1)
 	}
 	return figures, nil
 }

@@ -43,7 +43,7 @@ func TestMemoryIsThatOfTheCgroupWhereItIsLimited(t *testing.T) {
 	} {
 		root, ctx := machine(t, name)
 		m := NewMemory()
-		m.group.root = root
+		m.machine = memoryBelow(root)
 		got, err := m.Collect(ctx)
 		if err != nil {
 			t.Errorf("%s: %v; want no error", name, err)
@@ -59,7 +59,7 @@ func TestMemoryThatTheHostLacksIsNotAvailableInACgroup(t *testing.T) {
 	root, ctx := machine(t, "v2-systemd")
 	write(t, root, "proc/meminfo", "MemTotal: 16384000 kB\nMemFree: 1024 kB\nMemAvailable: 2048 kB\n")
 	m := NewMemory()
-	m.group.root = root
+	m.machine = memoryBelow(root)
 	got, err := m.Collect(ctx)
 	if err != nil || got["available_bytes"] != int64(2048<<10) || got["host_usage"] != 1.0 || got["usage"] != 0.5 {
 		t.Fatalf("got %v, %v", got, err)
@@ -69,20 +69,23 @@ func TestMemoryThatTheHostLacksIsNotAvailableInACgroup(t *testing.T) {
 func TestProcessThatWasMovedIsFollowed(t *testing.T) {
 	t.Parallel()
 	root, ctx := machine(t, "v2-systemd")
-	m := NewMemory()
-	m.group.root = root
-	if got, err := m.Collect(ctx); err != nil || got["total_bytes"] != 2*gib {
-		t.Fatalf("got %v, %v", got, err)
-	}
-	write(t, root, "proc/self/cgroup", "0::/other.slice\n")
-	write(t, root, "sys/fs/cgroup/other.slice/memory.max", "1073741824\n")
-	write(t, root, "sys/fs/cgroup/other.slice/memory.current", "0\n")
-	if err := os.RemoveAll(filepath.Join(root, "sys/fs/cgroup/agents.slice")); err != nil {
-		t.Fatal(err)
-	}
-	if got, err := m.Collect(ctx); err != nil || got["total_bytes"] != gib {
-		t.Fatalf("got %v, %v", got, err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		m := NewMemory()
+		m.machine = memoryBelow(root)
+		if got, err := m.Collect(ctx); err != nil || got["total_bytes"] != 2*gib {
+			t.Fatalf("got %v, %v", got, err)
+		}
+		write(t, root, "proc/self/cgroup", "0::/other.slice\n")
+		write(t, root, "sys/fs/cgroup/other.slice/memory.max", "1073741824\n")
+		write(t, root, "sys/fs/cgroup/other.slice/memory.current", "0\n")
+		if err := os.RemoveAll(filepath.Join(root, "sys/fs/cgroup/agents.slice")); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(MinInterval)
+		if got, err := m.Collect(ctx); err != nil || got["total_bytes"] != gib {
+			t.Fatalf("got %v, %v", got, err)
+		}
+	})
 }
 
 func TestCPUIsTheShareOfTheQuotaWhereThereIsOne(t *testing.T) {
@@ -136,7 +139,7 @@ func TestCPUIsTheShareOfTheQuotaWhereThereIsOne(t *testing.T) {
 // cpuOf collects from a machine with eight processors.
 func cpuOf(root string) func(*testing.T, context.Context) Metrics {
 	c := NewCPU()
-	c.cores, c.group.root = 8, root
+	c.cores, c.machine = 8, cpuBelow(root)
 	return func(t *testing.T, ctx context.Context) Metrics {
 		t.Helper()
 		m, err := c.Collect(ctx)
@@ -151,7 +154,7 @@ func TestQuotaThatIsNoneOfThisMachine(t *testing.T) {
 	t.Parallel()
 	root, ctx := machine(t, "v2-systemd")
 	c := NewCPU()
-	c.cores, c.group.root = 1, root // the quota is 1.5 processors
+	c.cores, c.machine = 1, cpuBelow(root) // the quota is 1.5 processors
 	m, err := c.Collect(ctx)
 	if err != nil || m["cores"] != 1.0 {
 		t.Fatalf("got %v, %v", m, err)

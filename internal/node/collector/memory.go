@@ -10,26 +10,49 @@ import (
 // cgroup limits the process.
 type Memory struct {
 	builtIn
-	group groupLimits
+	machine *shared[memoryReading]
+}
+
+// memoryReading is the memory of the host and the limit of the process.
+type memoryReading struct {
+	total, available uint64
+	limit            memoryLimit
+	limited          bool
+}
+
+var machineMemory = memoryBelow("")
+
+// memoryBelow reads the limits below root, which is empty except in tests.
+func memoryBelow(root string) *shared[memoryReading] {
+	group := &groupLimits{root: root}
+	return &shared[memoryReading]{read: func(ctx context.Context) (r memoryReading, err error) {
+		host, err := mem.VirtualMemoryWithContext(ctx)
+		if err != nil {
+			return r, err
+		}
+		r.total, r.available = host.Total, host.Available
+		r.limit, r.limited = group.memory()
+		return r, nil
+	}}
 }
 
 // NewMemory returns a collector for this machine.
 func NewMemory() *Memory {
 	return &Memory{builtIn: builtIn{
 		"memory", CostLow, []string{"usage", "total_bytes", "used_bytes", "available_bytes", "host_usage"},
-	}}
+	}, machine: machineMemory}
 }
 
 // Collect reads the present figures.
 func (m *Memory) Collect(ctx context.Context) (Metrics, error) {
-	host, err := mem.VirtualMemoryWithContext(ctx)
+	now, err := m.machine.take(ctx)
 	if err != nil {
 		return nil, err
 	}
-	total, available := host.Total, host.Available
+	total, available := now.total, now.available
 	used := total - min(available, total)
 	hostUsage := share(float64(used), float64(total))
-	limit, limited := m.group.memory()
+	limit, limited := now.limit, now.limited
 	// A limit above the machine's memory limits nothing; version 1 has such a limit if none is set.
 	if limited = limited && limit.total < total; limited {
 		total, used = limit.total, min(limit.used, limit.total)
