@@ -119,8 +119,13 @@ func (f *follower) applyRegister(e *events.Event) bool {
 		state.RegisteredAtMS = known.incarnation.Load().registeredAtMS
 		state.Resources = json.RawMessage(*known.resources.Load())
 		state.LastHeartbeatMS = max(e.AtMS, known.heartbeatMS.Load())
-	} else if e.Revision <= f.escaped {
-		f.readAgain(e.Node) // the load missed it, and so perhaps a change of its profile
+	} else {
+		// Its heartbeats may have been read before this event, as those of no node known, or of its
+		// predecessor.
+		f.hearing.sinceMS = min(f.hearing.sinceMS, e.AtMS)
+		if e.Revision <= f.escaped {
+			f.readAgain(e.Node) // the load missed it, and so perhaps a change of its profile
+		}
 	}
 	f.put(&state)
 	return true

@@ -199,3 +199,37 @@ func (s *source) Heard(ctx context.Context, since int64, limit int, quiet cell.Q
 	}
 	return s.Cell.Heard(ctx, since, limit, quiet)
 }
+
+// TestReadsBeforeEvents: a quiet heartbeat of a node that has registered again is read before the
+// events of that. They do not take the time of the heartbeat back for good.
+func TestReadsBeforeEvents(t *testing.T) {
+	t.Parallel()
+	r := newHearingRig(t, redistest.Shared(t))
+	for name, again := range map[string]func(){
+		"restarted": func() {},
+		"left":      func() { r.deregister("left") },
+	} {
+		r.register(testNode(name, 1))
+		r.converges()
+		r.inLoop(func() { // no event is applied meanwhile
+			again()
+			r.epochs[name] = cell.NewEpoch()
+			r.register(testNode(name, 1))
+			r.heartbeat(name, "") // announced
+			read := func() cell.Heard {
+				heard, err := r.cell.Heard(deadline(t), r.hearing.sinceMS, heardPage, cell.QuietAsBefore)
+				if err != nil {
+					t.Error(err)
+				}
+				return heard
+			}
+			for begin := read().NowMS; read().NowMS == begin && !t.Failed(); {
+			}
+			r.heartbeat(name, "")
+			heard := read()
+			r.hear(&heard)
+			r.hearing.sinceMS = heard.NowMS + 1
+		})
+		r.converges()
+	}
+}
