@@ -106,6 +106,7 @@ func (f *follower) hear(heard *cell.Heard) (last, stranger int64, read int) {
 		if at <= e.heartbeatMS.Load() {
 			continue
 		}
+		before := f.cache.takes(e.node)
 		e.node.Seen(f.localNow(at))
 		e.heartbeatMS.Store(at)
 		used, _ := e.node.Load()
@@ -113,6 +114,7 @@ func (f *follower) hear(heard *cell.Heard) (last, stranger int64, read int) {
 			f.hearing.doubted[id] = e.revision.Load()
 		}
 		f.mirrorFigures(e, used, e.status())
+		f.cache.freed(e.node, before)
 	}
 	f.cache.metrics.heard.Add(float64(read))
 	return last, stranger, read

@@ -12,6 +12,7 @@ import (
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/testing/redistest"
+	"github.com/freeslot/freeslot/internal/testing/waittest"
 )
 
 // newHearingRig follows a cell in which heartbeats may be quiet.
@@ -54,6 +55,26 @@ func TestQuietNodesLive(t *testing.T) {
 			t.Errorf("seen %s beside the heartbeat, want the time of the heartbeat", d)
 		}
 	})
+}
+
+// TestQuietNodesReturn: a quiet heartbeat tells OnFree that a silent node is back, as an event does.
+func TestQuietNodesReturn(t *testing.T) {
+	t.Parallel()
+	r := newHearingRig(t, redistest.Shared(t))
+	r.register(testNode("n", 1))
+	r.converges()
+	told := r.told()
+	node, _ := r.Node("n")
+	r.heartbeat("n", "")
+	r.converges()
+	if ids := drained(told); len(ids) > 0 {
+		t.Errorf("told %v of a node that was able all along", ids)
+	}
+	node.MarkSilent()
+	r.heartbeat("n", "")
+	if id := waittest.Receive(t, "the node's return", told); id != "n" {
+		t.Errorf("told %s, want n", id)
+	}
 }
 
 // inLoop calls f in the follower's loop, by way of a read, which then fails.

@@ -4,6 +4,7 @@ import "github.com/freeslot/freeslot/internal/selection"
 
 // OnFree sets the function that is called when a node becomes able to take a job:
 //   - when an event reports free slots, or the end of draining or silence
+//   - when a quiet heartbeat ends its silence
 //   - when the node registers
 //   - when a comparison reads it and it has free slots
 //

@@ -171,8 +171,12 @@ func TestHeard(t *testing.T) {
 		if _, ok := r.heardOf(10)["future"]; ok {
 			t.Error("read a heartbeat that is still to come")
 		}
+		r.allowQuiet() // as a clock that goes back leaves it
 		if _, err := r.Heard(r.ctx(), 0, 5, QuietAllowed); err != nil {
 			t.Fatal(err)
+		}
+		if till, _ := strconv.ParseInt(r.field(r.l.Version(), "quiet_until"), 10, 64); till > r.nowMS()+60_000 {
+			t.Errorf("quiet until %d, want a time that is soon", till)
 		}
 		left := slices.Sorted(maps.Keys(r.heardOf(10)))
 		if !slices.Equal(left, names[1:]) {

@@ -214,3 +214,37 @@ func TestLacking(t *testing.T) {
 		present("old", "")
 	})
 }
+
+// TestEarlierReplicaReturns: an earlier release that takes the name of a killed replica within the
+// limit says nothing of features, and does not inherit them.
+func TestEarlierReplicaReturns(t *testing.T) {
+	scripttest.Backends(t, func(t *testing.T, r *scripttest.Rig) {
+		s := NewStore(r.Runner)
+		lacks := func(want bool, status string) {
+			t.Helper()
+			all, err := s.Present(t.Context(), Replica{Name: "a", HeartbeatLimit: time.Second, Status: status}, time.Minute)
+			if err != nil || AllHave(all, FeatureHeartbeats) == want {
+				t.Errorf("%+v, %v, want that one lacks the feature: %t", all, err, want)
+			}
+			for _, replica := range all {
+				if replica.HeartbeatLimit != time.Second {
+					t.Errorf("%s has a limit of %s, want 1s", replica.Name, replica.HeartbeatLimit)
+				}
+			}
+		}
+		const status = `{"features":["heartbeats"]}`
+		b := Replica{Name: "b", HeartbeatLimit: time.Second, Status: status}
+		if _, err := s.Present(t.Context(), b, time.Minute); err != nil {
+			t.Fatal(err)
+		}
+		lacks(false, status)
+		r.Do("ZADD", s.keys.replicas, strconv.FormatInt(r.NowMS(), 10), "b")
+		r.Do("HSET", s.keys.limits, "b", "1000")
+		lacks(true, "")
+		b.Status = ""
+		if _, err := s.Present(t.Context(), b, time.Minute); err != nil {
+			t.Fatal(err)
+		}
+		lacks(false, "")
+	})
+}

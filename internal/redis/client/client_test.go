@@ -167,7 +167,6 @@ func TestReplicaNoticesHungServer(t *testing.T) {
 	}
 }
 
-// Without a server every opening fails in time and leaves nothing behind.
 // TestSubscriptionLearnsOfHungServer: a call that is not answered ends the subscriptions of the
 // process, too, whose own pings are seldom. Here these pings have all the time in the world.
 func TestSubscriptionLearnsOfHungServer(t *testing.T) {
@@ -223,6 +222,7 @@ func TestQuietLinks(t *testing.T) {
 	}
 }
 
+// Without a server every opening fails in time and leaves nothing behind.
 func TestUnreachable(t *testing.T) {
 	t.Parallel()
 	redis := redistest.New(t)

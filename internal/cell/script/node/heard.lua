@@ -24,8 +24,9 @@ if quiet == '0' then
   redis.pcall('HDEL', version_key, 'quiet_until')
 elseif quiet ~= '' then
   local till = tonumber(redis.call('HGET', version_key, 'quiet_until') or '') or 0
-  -- Most calls need not write, because another replica did a moment ago.
-  if till < now + quiet * 2 / 3 then
+  -- Most calls need not write, because another replica did a moment ago. A later time than ours was
+  -- written before the clock went back, and would outlast all replicas.
+  if till < now + quiet * 2 / 3 or till > now + quiet then
     redis.pcall('HSET', version_key, 'quiet_until', string.format('%.0f', now + quiet))
     redis.pcall('ZREMRANGEBYSCORE', heartbeats_key, '-inf', now - STAYS)
   end
