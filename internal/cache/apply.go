@@ -120,8 +120,8 @@ func (f *follower) applyRegister(e *events.Event) bool {
 		state.Resources = json.RawMessage(*known.resources.Load())
 		state.LastHeartbeatMS = max(e.AtMS, known.heartbeatMS.Load())
 	} else {
-		// Its heartbeats may have been read before this event, as those of no node known, or of its
-		// predecessor.
+		// Its heartbeats may have been read before this event, when the cache knew no such node or
+		// its predecessor.
 		f.hearing.sinceMS = min(f.hearing.sinceMS, e.AtMS)
 		if e.Revision <= f.escaped {
 			f.readAgain(e.Node) // the load missed it, and so perhaps a change of its profile
