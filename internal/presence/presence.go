@@ -12,7 +12,6 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/freeslot/freeslot"
-
 	"github.com/freeslot/freeslot/internal/beat"
 )
 

@@ -36,9 +36,9 @@ func TestReadingsAreShared(t *testing.T) {
 			collectors.Wait()
 		}
 		all(1, false)
-		time.Sleep(MinInterval - 1)
+		time.Sleep(MinInterval - time.Millisecond)
 		all(1, false)
-		time.Sleep(1)
+		time.Sleep(time.Millisecond)
 		all(2, false)
 		time.Sleep(MinInterval)
 		down = true
