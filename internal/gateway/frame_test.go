@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 
@@ -42,11 +43,15 @@ func TestEndsOfOneFrame(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, s *server) {
 		var calls []string
+		shared, release := make(chan struct{}), make(chan struct{})
+		releaseShared, releaseAlone := sync.OnceFunc(func() { close(shared) }), sync.OnceFunc(func() { close(release) })
+		defer releaseAlone()
+		defer releaseShared()
 		s.cell.shared = func(_ context.Context, comps []cell.Completion) ([]cell.SharedOutcome, error) {
+			<-shared
 			calls = append(calls, fmt.Sprint("shared ", len(comps)))
 			return slices.Repeat([]cell.SharedOutcome{cell.SharedCompleted}, len(comps)), nil
 		}
-		release := make(chan struct{})
 		s.cell.complete = func(context.Context, cell.Completion) (cell.CompletionOutcome, error) {
 			<-release
 			return cell.Completed, nil
@@ -58,10 +63,11 @@ func TestEndsOfOneFrame(t *testing.T) {
 		if ids := p.readFrame(); !slices.Equal(ids, []uint64{3}) {
 			t.Errorf("the first frame answers %v", ids)
 		}
+		releaseShared()
 		if ids := p.readFrame(); !slices.Equal(ids, []uint64{1, 2, 4}) {
 			t.Errorf("the frame of the shared call answers %v", ids)
 		}
-		close(release)
+		releaseAlone()
 		if ids := p.readFrame(); !slices.Equal(ids, []uint64{5}) || !slices.Equal(calls, []string{"shared 3"}) {
 			t.Errorf("the last frame answers %v, calls %v", ids, calls)
 		}
