@@ -4,13 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/redis/rueidis"
+
+	"github.com/freeslot/freeslot/internal/yield"
 )
 
 // ErrStopped is returned by calls of a batch that was stopped or never started. Nothing was
@@ -70,6 +71,8 @@ type Batch[In, Out any] struct {
 	// sharedAt is the time at which the last call shared by several callers ended, in nanoseconds
 	// since 1970.
 	sharedAt atomic.Int64
+	// ready yields to callers that are about to come.
+	ready yield.Yielder
 
 	start, stop sync.Once
 	started     atomic.Bool // true once the loops take items
@@ -211,7 +214,7 @@ func (b *Batch[In, Out]) doAlone(items []*item[In, Out]) bool {
 		return false
 	}
 	if time.Now().UnixNano()-b.sharedAt.Load() < int64(returnTime) {
-		runtime.Gosched() // let that call's callers come first, and share a call
+		b.ready.Yield(func() int { return int(b.present.Load()) }) // let that call's callers come first, and share a call
 		if b.present.Load() != int64(len(items)) {
 			return false
 		}
@@ -295,8 +298,8 @@ func (b *Batch[In, Out]) loop() {
 			return
 		}
 		// The callers that were just answered will have their next items soon. Taking these along
-		// saves a call. It costs nothing if no other goroutine is ready.
-		runtime.Gosched()
+		// saves a call.
+		b.ready.Yield(b.Queued)
 		items := b.gather(first)
 		if n := b.underWay.Add(1); n >= b.running && b.running < b.cfg.CallsOfFew {
 			b.running++

@@ -282,3 +282,24 @@ func TestGatewayEndsGather(t *testing.T) {
 		}
 	})
 }
+
+// TestOnlyEndsWaitForEnds: a heartbeat does not wait for the ends of jobs that are about to queue.
+func TestOnlyEndsWaitForEnds(t *testing.T) {
+	for _, queued := range []struct {
+		kinds []frame.Type
+		want  int
+	}{
+		{nil, 0},
+		{[]frame.Type{frame.TypeComplete, frame.TypeProgress}, 2},
+		{[]frame.Type{frame.TypeHeartbeat, frame.TypeComplete}, 0},
+		{[]frame.Type{frame.TypeProgress}, 0},
+	} {
+		c := &connection{store: &Store{}}
+		for _, kind := range queued.kinds {
+			c.out = append(c.out, &pendingCall{kind: kind})
+		}
+		if got := c.ending(); got != queued.want {
+			t.Errorf("%v: %d, expected %d", queued.kinds, got, queued.want)
+		}
+	}
+}

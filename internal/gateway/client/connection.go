@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"net/url"
-	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -18,6 +17,7 @@ import (
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/gateway/frame"
 	"github.com/freeslot/freeslot/internal/slot"
+	"github.com/freeslot/freeslot/internal/yield"
 )
 
 const (
@@ -244,12 +244,15 @@ func (c *connection) answer(a *frame.Answer) {
 
 // writeLoop sends what is queued, several messages as one array, and finally says goodbye.
 func (c *connection) writeLoop() {
+	var ready yield.Yielder
 	for {
 		select {
 		case <-c.filled:
 			// Jobs that came together end together. Let their ends queue first, so that they share a
-			// frame. It costs nothing if no other goroutine is ready.
-			runtime.Gosched()
+			// frame.
+			if c.ending() > 0 {
+				ready.Yield(c.ending)
+			}
 			if err := c.flush(); err != nil {
 				c.cut(cmp.Or(context.Cause(c.ctx), err))
 				return
@@ -264,6 +267,17 @@ func (c *connection) writeLoop() {
 			return
 		}
 	}
+}
+
+// ending returns the number of queued messages if an end of a job is next. Heartbeats, which come
+// first, do not wait.
+func (c *connection) ending() int {
+	c.store.mu.Lock()
+	defer c.store.mu.Unlock()
+	if len(c.out) == 0 || c.out[0].kind != frame.TypeComplete {
+		return 0
+	}
+	return len(c.out)
 }
 
 func (c *connection) flush() error {
