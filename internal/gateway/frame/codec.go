@@ -45,7 +45,7 @@ func (a *Attempt) UnmarshalText(text []byte) error {
 	job, number, _ := strings.Cut(string(text), ":")
 	n, err := strconv.Atoi(number)
 	if err != nil || n < 1 || job == "" {
-		return fmt.Errorf("attempt %q, expected job:number", text)
+		return fmt.Errorf("attempt %.100q, expected job:number", text)
 	}
 	*a = Attempt{Job: job, N: n}
 	return nil

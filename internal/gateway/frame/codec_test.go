@@ -155,3 +155,11 @@ func TestDeepValues(t *testing.T) {
 		t.Errorf("%d bytes, %v", decoded, err)
 	}
 }
+
+// TestRefusedAttemptIsShort: an error does not repeat an agent's long text.
+func TestRefusedAttemptIsShort(t *testing.T) {
+	var a Attempt
+	if err := a.UnmarshalText([]byte(strings.Repeat("x", 500_000))); err == nil || len(err.Error()) > 200 {
+		t.Errorf("error %.300v, expected a short one", err)
+	}
+}
