@@ -23,9 +23,10 @@ const (
 	queueBytes    = 4 << 20
 	// jobBytes is how much must wait before pushed jobs are held back. At bareBytes, begun jobs go
 	// without their specs, which the agent asks for as its line allows. The answer to a heartbeat
-	// may wait behind that much: half a second at 1 Mbit/s.
+	// may wait behind that much: a second at 1 Mbit/s. 64 ends of one frame begin jobs at once, which
+	// have 1 KiB each that way.
 	jobBytes  = 32 << 10
-	bareBytes = 64 << 10
+	bareBytes = 128 << 10
 	// unsentBytes is how much the kernel accepts before it can send it. The answer to a heartbeat
 	// would wait behind more.
 	unsentBytes = 16 << 10
