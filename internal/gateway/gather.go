@@ -83,13 +83,17 @@ func (g *gather[In, Out]) hurry() {
 	g.next()
 }
 
-// rest waits until no goroutine is left.
+// rest waits until no goroutine is left, and stops the timer.
 func (g *gather[In, Out]) rest() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.idle.L = &g.mu
 	for g.busy > 0 {
 		g.idle.Wait()
+	}
+	if g.timer != nil {
+		g.timer.Stop()
+		g.at = time.Time{}
 	}
 }
 

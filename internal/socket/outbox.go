@@ -47,7 +47,9 @@ func (o *outbox) put(encode func(dst []byte) []byte, most int) bool {
 	}
 	o.messages++
 	o.bytes += size
-	o.filled.Signal()
+	if o.holding == 0 {
+		o.filled.Signal()
+	}
 	return true
 }
 
@@ -60,8 +62,9 @@ func (o *outbox) hold() {
 func (o *outbox) letGo() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.holding--
-	o.filled.Signal()
+	if o.holding--; o.holding == 0 {
+		o.filled.Signal()
+	}
 }
 
 // end sets the order if there is none yet, and reports whether it did.
