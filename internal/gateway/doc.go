@@ -20,7 +20,7 @@
 // all agents, and ends the sessions whose tokens end or whose nodes do not live.
 //
 // Heartbeats of a session go one after the other. While a few wait, the session reads no further.
-// What a call answers for a session leaves in one frame.
+// What a call answers for a session's ends leaves together, in frames of about 16 KiB.
 //
 // # Shares
 //
