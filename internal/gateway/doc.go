@@ -6,8 +6,8 @@
 //
 // A session is two goroutines (reader, writer). Heartbeats and ends of jobs, which are nearly all
 // requests, have none of their own: the reader queues them for a shared call, and the call's
-// goroutine sends the answers. The ends of a frame are queued together. Other requests have a
-// goroutine each.
+// goroutine sends the answers. The ends of a frame are queued together, and its progress messages
+// share a goroutine and mostly a call. Other requests have a goroutine each.
 //
 //	agent ──► reader ──► requests under way ──► the node's cell
 //	                       (256 or 4 MiB; one beyond is refused, heartbeats never)

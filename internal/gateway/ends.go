@@ -53,11 +53,11 @@ func (s *session) initEnds() {
 }
 
 // complete begins to end the attempts of one frame: in a call shared with other nodes or, failing
-// that, in a call for the node alone. It empties taken.
-func (s *session) complete(taken *[]request) {
+// that, in a call for the node alone.
+func (s *session) complete(taken []request) {
 	var plain, alone []*ending
 	now := time.Now()
-	for _, req := range *taken {
+	for _, req := range taken {
 		e, err := s.ending(req)
 		switch {
 		case err != nil:
@@ -69,7 +69,6 @@ func (s *session) complete(taken *[]request) {
 			alone = append(alone, e)
 		}
 	}
-	*taken = nil
 	s.requests.Add(len(plain) + len(alone))
 	if len(plain) > 0 {
 		s.hub.shared.ends.add(now, false, plain...)

@@ -106,6 +106,69 @@ func TestMixedFrame(t *testing.T) {
 	})
 }
 
+// TestProgressOfOneFrame: the progress messages of a frame share a call while each attempt is named
+// once and the reports fit. One that is refused refuses no other.
+func TestProgressOfOneFrame(t *testing.T) {
+	t.Parallel()
+	progress := func(id int, attempts ...int) string {
+		reports := make([]string, len(attempts))
+		for i, n := range attempts {
+			reports[i] = fmt.Sprintf(`{"attempt":"%s:%d","seq":1,"value":%d}`, jobID, n, n)
+		}
+		return fmt.Sprintf(`{"type":"progress","id":%d,"reports":[%s]}`, id, strings.Join(reports, ","))
+	}
+	many := make([]int, cell.MaxProgressItems)
+	for i := range many {
+		many[i] = 100 + i
+	}
+	inBubble(t, func(t *testing.T, s *server) {
+		var calls []int
+		s.cell.progress = func(_, _ string, reports []cell.ProgressReport) ([]cell.ProgressOutcome, error) {
+			calls = append(calls, len(reports))
+			out := make([]cell.ProgressOutcome, len(reports))
+			for i, r := range reports {
+				if r.Attempt.N == 13 {
+					return nil, freeslot.Invalid("value", "is wrong")
+				}
+				out[i] = cell.ProgressStale
+				if r.Attempt.N == 2 {
+					out[i] = cell.ProgressCancel
+				}
+			}
+			return out, nil
+		}
+		p := s.connect()
+		for _, tc := range []struct {
+			frame   []string
+			calls   []int
+			answers string
+		}{
+			{[]string{progress(1, 1, 2), progress(2, 3), progress(3, 2)}, []int{3, 1}, "1 [stale cancel], 2 [stale], 3 [cancel], "},
+			{[]string{progress(4, 1), progress(5, 13), progress(6, 2)}, []int{3, 1, 1, 1}, "4 [stale], 5 invalid_argument, 6 [cancel], "},
+			{[]string{progress(7, 1), progress(8, many...), progress(9, 2)}, []int{1, len(many), 1}, ""},
+			{[]string{progress(10, 4, 4), progress(11)}, []int{2, 0}, ""},
+		} {
+			calls = nil
+			p.send("[" + strings.Join(tc.frame, ",") + "]")
+			var answers strings.Builder
+			for range tc.frame {
+				var a frame.Answer
+				if err := json.Unmarshal(p.read(), &a); err != nil {
+					t.Fatal(err)
+				}
+				if a.Type == frame.TypeError {
+					fmt.Fprintf(&answers, "%d %s, ", a.ID, a.Code)
+				} else {
+					fmt.Fprintf(&answers, "%d %v, ", a.ID, a.Outcomes)
+				}
+			}
+			if !slices.Equal(calls, tc.calls) || tc.answers != "" && answers.String() != tc.answers {
+				t.Errorf("calls of %v reports, expected %v; answers %s, expected %s", calls, tc.calls, answers.String(), tc.answers)
+			}
+		}
+	})
+}
+
 // TestLimitsOfAFrame: each message of a frame counts, and a refusal names its message.
 func TestLimitsOfAFrame(t *testing.T) {
 	t.Parallel()

@@ -23,11 +23,10 @@ const busyRetryAfter = 10 * time.Millisecond
 // maxRetryDelay is the longest pause before another attempt.
 const maxRetryDelay = 365 * 24 * time.Hour
 
-// handlers carry out the requests that have a goroutine each. Heartbeats and ends of jobs share
-// calls instead.
+// handlers carry out the requests that have a goroutine each. Heartbeats, progress and ends of jobs
+// share calls instead.
 var handlers = map[frame.Type]func(*session, *frame.Request) (*frame.Answer, error){
 	frame.TypeRegister:   (*session).register,
-	frame.TypeProgress:   (*session).progress,
 	frame.TypeSpec:       (*session).spec,
 	frame.TypeDeregister: (*session).deregister,
 }
@@ -38,15 +37,18 @@ type request struct {
 	size int
 }
 
-// start starts a request. A complete only joins taken, for the caller to start with those of its
-// frame. start returns the order to end the session, or nil if the session goes on.
-func (s *session) start(message *frame.Request, taken *[]request) *socket.Order {
+// taken holds the requests that go with the others of their frame.
+type taken struct{ ends, progress []request }
+
+// start starts a request. A complete or a progress only joins taken, for the caller to start with
+// those of its frame. start returns the order to end the session, or nil if the session goes on.
+func (s *session) start(message *frame.Request, taken *taken) *socket.Order {
 	typ := message.Type
 	handle := handlers[typ]
 	switch {
 	case typ == frame.TypeHello:
 		return s.defect(freeslot.Invalid("type", "is hello, which was said before"))
-	case handle == nil && typ != frame.TypeHeartbeat && typ != frame.TypeComplete:
+	case handle == nil && typ != frame.TypeHeartbeat && typ != frame.TypeComplete && typ != frame.TypeProgress:
 		return s.defect(freeslot.Invalid(
 			"type", "is %.40q, expected register, heartbeat, complete, progress, spec or deregister", typ,
 		))
@@ -54,7 +56,7 @@ func (s *session) start(message *frame.Request, taken *[]request) *socket.Order 
 		return s.defect(freeslot.Invalid("id", "is 0 or missing, expected a number from 1"))
 	}
 	if typ == frame.TypeHeartbeat {
-		s.complete(taken) // hold may wait
+		s.startTaken(taken) // hold may wait
 	}
 	req := request{message, sizeOf(message)}
 	switch {
@@ -62,7 +64,9 @@ func (s *session) start(message *frame.Request, taken *[]request) *socket.Order 
 	case typ == frame.TypeHeartbeat:
 		s.heartbeat(req)
 	case typ == frame.TypeComplete:
-		*taken = append(*taken, req)
+		taken.ends = append(taken.ends, req)
+	case typ == frame.TypeProgress:
+		taken.progress = append(taken.progress, req)
 	default:
 		// This runs even if the session ends meanwhile, because the request was read.
 		s.requests.Go(func() {
@@ -72,6 +76,16 @@ func (s *session) start(message *frame.Request, taken *[]request) *socket.Order 
 		})
 	}
 	return nil
+}
+
+// startTaken starts what was taken so far, and empties taken.
+func (s *session) startTaken(taken *taken) {
+	ends, progress := taken.ends, taken.progress
+	taken.ends, taken.progress = nil, nil
+	s.complete(ends)
+	if len(progress) > 0 {
+		s.requests.Go(func() { s.progress(progress) })
+	}
 }
 
 // hold counts a request until free is called. It refuses what is beyond the session's bounds, and
@@ -318,33 +332,6 @@ func completion(node string, epoch cell.Epoch, req *frame.Request) (cell.Complet
 	}
 	comp.RetryDelay = time.Duration(req.RetryDelayMS) * time.Millisecond
 	return comp, nil
-}
-
-func (s *session) progress(req *frame.Request) (*frame.Answer, error) {
-	reports := make([]cell.ProgressReport, len(req.Reports))
-	for i := range req.Reports {
-		r := &req.Reports[i]
-		reports[i] = cell.ProgressReport{Attempt: cell.Attempt(r.Attempt), Seq: r.Seq, Value: r.Value}
-	}
-	ctx, cancel := context.WithTimeout(s.handler.calls, callTimeout)
-	defer cancel()
-	outcomes, err := s.cell.Progress(ctx, s.node, s.epoch, reports)
-	if err != nil {
-		return nil, err
-	}
-	answer := &frame.Answer{Type: frame.TypeProgressed, Outcomes: make([]string, len(outcomes))}
-	for i, outcome := range outcomes {
-		switch outcome {
-		case cell.ProgressTaken:
-			answer.Outcomes[i] = frame.OutcomeTaken
-		case cell.ProgressCancel:
-			answer.Outcomes[i] = frame.OutcomeCancel
-		case cell.ProgressStale:
-			answer.Outcomes[i] = frame.OutcomeStale
-			s.handler.metrics.stale.WithLabelValues(string(frame.TypeProgress)).Inc()
-		}
-	}
-	return answer, nil
 }
 
 func (s *session) spec(req *frame.Request) (*frame.Answer, error) {

@@ -270,7 +270,7 @@ func (c *connection) writeLoop() {
 }
 
 // ending returns the number of queued messages if an end of a job is next. Heartbeats, which come
-// first, do not wait.
+// first, wait for no others.
 func (c *connection) ending() int {
 	c.store.mu.Lock()
 	defer c.store.mu.Unlock()
