@@ -32,6 +32,7 @@ func TestQuietNodesLive(t *testing.T) {
 		t.Parallel()
 		r := newHearingRig(t, redis)
 		r.register(testNode("n", 1))
+		r.heartbeat("n", "") // announced
 		r.converges()
 		events := r.counter(r.metrics.events.WithLabelValues("node_heartbeat"))
 		for range 3 {

@@ -74,6 +74,14 @@ func (h *halfway) moves() {
 	}
 }
 
+// idle ends the jobs of n1. The heartbeat tells everyone so.
+func (h *halfway) idle(beat func(context.Context) error) {
+	h.t.Helper()
+	h.end("n1", h.epoch, h.told)
+	h.end("n1", h.epoch, h.untold)
+	must(h.t, beat(h.ctx()))
+}
+
 // queue has jobs wait, and makes every key that a script takes for granted on a cell that has
 // been busy: those that are nowhere cannot be told from those that have moved.
 func (h *halfway) queue(jobs int) {
@@ -179,6 +187,14 @@ func TestMigration(t *testing.T) {
 				h.t.Errorf("a job is %s, want %s", got, want[i])
 			}
 		}
+	}
+	direct := func(h *halfway, ctx context.Context) error {
+		_, err := h.Heartbeat(ctx, Heartbeat{Node: "n1", Epoch: h.epoch})
+		return err
+	}
+	linked := func(h *halfway, ctx context.Context) error {
+		_, err := h.HeartbeatLinked(ctx, Heartbeat{Node: "n1", Epoch: h.epoch}, h.link("g1", "s1", 1))
+		return err
 	}
 	next := NewEpoch()
 	for name, c := range map[string]struct {
@@ -304,6 +320,22 @@ func TestMigration(t *testing.T) {
 				return err
 			},
 			verify: func(h *halfway) { h.named(Attempt{h.told, 1}, false) },
+		},
+		"idle": {
+			found: func(h *halfway) []string {
+				h.idle(func(ctx context.Context) error { return direct(h, ctx) })
+				return replies(h)
+			},
+			sure: true, call: direct, verify: func(*halfway) {},
+		},
+		"idle, linked": {
+			found: func(h *halfway) []string {
+				h.behind("g1")
+				h.idle(func(ctx context.Context) error { return linked(h, ctx) })
+				h.do("DEL", h.l.Dispatch("n1"), h.l.Metrics("n1")) // it needs neither
+				return []string{h.l.Gateway("g1")}
+			},
+			sure: true, call: linked, verify: func(*halfway) {},
 		},
 		"complete, behind a gateway": {
 			found: func(h *halfway) []string {

@@ -225,11 +225,10 @@ func TestEditedSlots(t *testing.T) {
 		if err != nil || hb.Used != 1 || !slices.Equal(hb.Stop, []Attempt{{b, 1}}) {
 			t.Errorf("%+v, %v; want no error, hb.Used == 1, slices.Equal(hb.Stop, []Attempt{{b, 1}})", hb, err)
 		}
-		// An empty node without a sum is left alone.
 		r.end("n1", epoch, a)
 		r.do("DEL", r.l.Slots("n1"))
-		if _, err := r.Heartbeat(r.ctx(), Heartbeat{Node: "n1", Epoch: epoch}); err != nil || r.exists(r.l.Slots("n1")) {
-			t.Errorf("%v, slots %v", err, r.hash(r.l.Slots("n1")))
+		if _, err := r.Heartbeat(r.ctx(), Heartbeat{Node: "n1", Epoch: epoch}); err != nil || r.field(r.l.Slots("n1"), "sum") != "00" {
+			t.Errorf("%v, slots %v, want a sum", err, r.hash(r.l.Slots("n1")))
 		}
 	})
 }
@@ -266,7 +265,7 @@ func TestEditedFigures(t *testing.T) {
 			if _, err := r.Heartbeat(r.ctx(), Heartbeat{Node: "n1", Epoch: epoch}); err != nil {
 				t.Fatal(err)
 			}
-			if got := r.field(r.l.Slots("n1"), "sum"); got != "0" && got != "" {
+			if got := r.field(r.l.Slots("n1"), "sum"); got != "00" {
 				t.Errorf("sum %s: %s after a heartbeat", sum, got)
 			}
 		}
@@ -358,7 +357,7 @@ func TestEditedSlotsOfAnIdleNode(t *testing.T) {
 	backends(t, func(t *testing.T, r *rig) {
 		epoch := r.register(testNode("n1", 4))
 		r.do("HSET", r.l.Slots("n1"), "sum", "3")
-		if hb, err := r.Heartbeat(r.ctx(), Heartbeat{Node: "n1", Epoch: epoch}); err != nil || hb.Used != 0 || r.exists(r.l.Slots("n1")) {
+		if hb, err := r.Heartbeat(r.ctx(), Heartbeat{Node: "n1", Epoch: epoch}); err != nil || hb.Used != 0 || r.field(r.l.Slots("n1"), "sum") != "00" {
 			t.Errorf("%+v, %v, slots %v", hb, err, r.hash(r.l.Slots("n1")))
 		}
 		r.do("HSET", r.l.Slots("n1"), "sum", "3")

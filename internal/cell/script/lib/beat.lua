@@ -1,6 +1,9 @@
 -- beat: does what a heartbeat of a registered node does. owned is its slots hash (HGETALL), and
 -- ARGV[first..last] are the attempts that its agent holds. answer becomes the script's answer for
 -- this node: see heartbeat.lua.
+-- A sum of '00' says that everyone has heard that nothing is in use. From then on heartbeats may be
+-- quiet. Every other script writes plain numbers, so the first job ends that. The hash stays: while
+-- a hash slot migrates Redis would refuse each call that has a missing key in KEYS.
 -- Needs: at, call, channel, clock, epoch, first, last, load, load_key, metrics_key, node, online_key,
 --   mark, owned, profile, profile_key, resources, revisions_key, slots_key, status, version_key
 -- Sets: mark
@@ -9,9 +12,9 @@ local state = profile[2] == 'drained' and 'drained' or status -- only an operato
 local figures = resources
 if figures ~= '' and string.sub(figures, 1, 11) == '{"at_ms":0,' then figures = '{"at_ms":' .. at .. string.sub(figures, 11) end
 
-local used, sum, start, stop, cancel, named = '0', '0', nil, nil, nil, nil
+local used, sum, start, stop, cancel, named = '0', nil, nil, nil, nil, nil
 if last < first and (#owned == 0 or (#owned == 2 and owned[1] == 'sum')) then
-  sum = owned[2] or '0'
+  sum = owned[2]
 else
   start, stop, cancel, named = {}, {}, {}, {}
   for i = first, last do named[ARGV[i]] = true end
@@ -38,7 +41,8 @@ end
 -- include lib/quiet.lua
 local answer = '0'
 if not quiet then
-  if sum ~= used then call('HSET', slots_key, 'sum', used) end
+  local noted = named and used or '00'
+  if sum ~= noted then call('HSET', slots_key, 'sum', noted) end
   -- include lib/revision.lua
   -- As in lib/announce.lua, without max_concurrency.
   call('PUBLISH', channel, at .. ' 1 h ' .. revision .. ' ' .. node .. ' ' .. epoch .. ' ' .. state .. ' 0 ' .. used .. ' ' .. figures)
@@ -48,9 +52,6 @@ if not quiet then
     call(state == 'online' and 'SADD' or 'SREM', online_key, node)
   end
   if figures ~= '' then call('SET', metrics_key, figures) end
-  -- Everyone has heard that nothing is in use. From now on heartbeats may be quiet, until a job
-  -- makes the hash again. A replica finds used in it, and 0 without it.
-  if not named and #owned == 2 then call('DEL', slots_key) end
   answer = used == '0' and revision or revision .. ' ' .. used
   if named then
     for held in pairs(named) do stop[#stop + 1] = held end

@@ -15,7 +15,9 @@ local function node_state(id, revision)
   local load = redis.call('MGET', key('load', id))[1] or profile[3] or ''
   local beat = string.match(string.sub(load, 1, 13), '^%d+$') or '0'
   local resources = redis.call('MGET', key('metrics', id))[1] or ''
-  local node = {id, revision, redis.call('HGET', key('slots', id), 'sum') or '0', beat, resources}
+  local used = redis.call('HGET', key('slots', id), 'sum')
+  if not used or used == '00' then used = '0' end -- see lib/beat.lua
+  local node = {id, revision, used, beat, resources}
   for f = 1, #profile do node[f + 5] = profile[f] or '' end
   return node
 end

@@ -27,8 +27,7 @@ if not epoch then return (changed == 1 or redis.call('ZSCORE', revisions_key, '-
 -- until an agent comes.
 if (profile[2] == 'drained') == (want == 'drained') then return 1 end
 if want ~= 'drained' and epoch == 'import' then want = 'draining' end
-local used = redis.call('HGET', slots_key, 'sum') or '0'
-if not string.find(used, '^%d+$') then used = '0' end
+local used = tonumber(string.match(redis.call('HGET', slots_key, 'sum') or '', '^%d+$') or '0')
 local revision = announce('c', node, epoch, want, profile[3] or '0', used, '')
 redis.call('HSET', profile_key, 'status', want, 'health', health(want), 'version', revision)
 redis.call(want == 'online' and 'SADD' or 'SREM', online_key, node)

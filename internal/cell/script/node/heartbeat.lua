@@ -3,8 +3,8 @@
 --
 -- Guarantee: changes nothing unless the caller's epoch is the registered one. It does not touch the
 -- tracked profile unless the status changes. Repeating a call changes only the revision and the
--- time; of a quiet heartbeat (lib/quiet.lua) only the time. It counts the slots in use again each time, so that an edit by hand cannot leave slots lost
--- or given twice.
+-- time; of a quiet heartbeat (lib/quiet.lua) only the time. It counts the slots in use again each
+-- time, so that an edit by hand cannot leave slots lost or given twice.
 --
 -- KEYS[1] nodes:<node>      hash     KEYS[2] load:<node>       string: the time of this heartbeat
 -- KEYS[3] slots:<node>      hash     KEYS[4] index:revision    zset
