@@ -119,6 +119,7 @@ func newFollower(c *Cache, index int, feed Feed) *follower {
 	f.hearing = hearing{timer: time.NewTimer(time.Hour), every: every, doubted: make(map[string]cell.Revision)}
 	f.hearing.timer.Stop()
 	f.outage = logging.NewOutage(f.log, "redis.cell_lost", "redis.cell_back")
+	f.hearing.outage = logging.NewOutage(f.log, "cache.heartbeats_not_read", "cache.heartbeats_read_again")
 	f.timer.Stop()
 	f.gatherTimer.Stop()
 	f.syncedAt.Store(unsynced)

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/process/logging"
 )
 
 const (
@@ -49,6 +50,8 @@ func (c *Cache) quietNow() cell.Quiet {
 type hearing struct {
 	timer *time.Timer // fires when no comparison came in time
 	every time.Duration
+	// outage logs failed reads. Comparisons may succeed meanwhile.
+	outage *logging.Outage
 	// sinceMS is the time by Redis' clock from which on heartbeats are to be read.
 	sinceMS int64
 	// doubted holds, with their revisions then, the nodes whose figures did not go with a quiet
@@ -70,16 +73,18 @@ func (f *follower) listen() {
 		if err != nil {
 			if f.cache.ctx.Err() == nil {
 				f.cache.metrics.resyncErrors.Inc()
+				h.outage.Failed(err)
 			}
 			return // and goes on from there in the next read
 		}
+		h.outage.Over()
 		f.clockOffset = begin - heard.NowMS*int64(time.Millisecond) // as in changes
 		if heard.NowMS < h.sinceMS {
 			f.turnBack(heard.NowMS)
 			continue
 		}
-		last, stranger, read := f.hear(&heard)
-		if read == heardPage {
+		last, stranger := f.hear(&heard)
+		if heard.Len() == heardPage {
 			h.sinceMS = max(last, h.sinceMS+1)
 			continue
 		}
@@ -91,11 +96,11 @@ func (f *follower) listen() {
 	}
 }
 
-// hear applies a page. It returns the time of the last heartbeat, the time of the first one of a node
-// that the cache does not know yet (0: there is none), and the number of all.
-func (f *follower) hear(heard *cell.Heard) (last, stranger int64, read int) {
+// hear applies a page. It returns when the last heartbeat was, and when the first one of a node that
+// the cache does not know yet (0: there is none).
+func (f *follower) hear(heard *cell.Heard) (last, stranger int64) {
 	for id, at := range heard.All() {
-		last, read = at, read+1
+		last = at
 		e, ok := f.cache.nodes.Load(id)
 		if !ok && stranger == 0 {
 			stranger = at
@@ -116,8 +121,8 @@ func (f *follower) hear(heard *cell.Heard) (last, stranger int64, read int) {
 		f.mirrorFigures(e, used, e.status())
 		f.cache.freed(e.node, before)
 	}
-	f.cache.metrics.heard.Add(float64(read))
-	return last, stranger, read
+	f.cache.metrics.heard.Add(float64(heard.Len()))
+	return last, stranger
 }
 
 // turnBack makes the heartbeats that come from now on count although Redis' clock went back, perhaps

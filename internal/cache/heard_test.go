@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/cell"
@@ -16,9 +17,9 @@ import (
 )
 
 // newHearingRig follows a cell in which heartbeats may be quiet.
-func newHearingRig(t *testing.T, redis *redistest.Target) *rig {
+func newHearingRig(t *testing.T, redis *redistest.Target, options ...option) *rig {
 	t.Helper()
-	r := newRig(t, redis, Config{RefreshInterval: never})
+	r := newRig(t, redis, Config{RefreshInterval: never}, options...)
 	r.hearing.every = time.Millisecond
 	r.do("HSET", r.cell.Layout().Version(), "quiet_until", "9999999999999")
 	return r.run()
@@ -131,9 +132,11 @@ func TestOutdatedFiguresMend(t *testing.T) {
 // TestReadsGoOn: a read that fails, and a page that is full, lose no heartbeat.
 func TestReadsGoOn(t *testing.T) {
 	t.Parallel()
-	r := newHearingRig(t, redistest.Shared(t))
+	core, logs := observer.New(zap.InfoLevel)
+	r := newHearingRig(t, redistest.Shared(t), logged(core))
 	r.register(testNode("n", 1))
 	r.converges()
+	logs.TakeAll()
 	fail := func(int64) error { return errors.New("no answer") }
 	r.source.hearing.Store(&fail)
 	failed := r.counter(r.metrics.resyncErrors)
@@ -141,6 +144,10 @@ func TestReadsGoOn(t *testing.T) {
 	eventually(t, "a failed read", func() bool { return r.counter(r.metrics.resyncErrors) > failed+1 })
 	r.source.hearing.Store(nil)
 	r.converges()
+	eventually(t, "the end in the log", func() bool { return logs.FilterMessage("cache.heartbeats_read_again").Len() == 1 })
+	if n := logs.FilterMessage("cache.heartbeats_not_read").Len(); n != 1 {
+		t.Errorf("%d lines of failed reads, want 1", n)
+	}
 
 	args := []string{"ZADD", r.cell.Layout().Heartbeats()}
 	for i := range 2 * heardPage {

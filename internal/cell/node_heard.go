@@ -3,9 +3,11 @@ package cell
 import (
 	"context"
 	"iter"
+	"slices"
 	"strconv"
-	"strings"
 	"time"
+
+	"github.com/redis/rueidis"
 
 	"github.com/freeslot/freeslot/internal/script"
 )
@@ -31,19 +33,23 @@ const (
 type Heard struct {
 	// NowMS is the time of the call by Redis' clock.
 	NowMS int64
-	// beats is 'node ms ...', oldest first.
-	beats string
+	// beats are the nodes, each with its time behind it.
+	beats []rueidis.RedisMessage
 }
+
+// Len is the length of the page, with what All leaves out.
+func (h *Heard) Len() int { return len(h.beats) / 2 }
 
 // All returns the heartbeats of the page, oldest first, with their times in milliseconds of Redis'
 // clock. It leaves out what it cannot read.
 func (h *Heard) All() iter.Seq2[string, int64] {
 	return func(yield func(string, int64) bool) {
-		for rest := h.beats; rest != ""; {
-			var node, at string
-			node, rest, _ = strings.Cut(rest, " ")
-			at, rest, _ = strings.Cut(rest, " ")
-			if ms, err := strconv.ParseInt(at, 10, 64); err == nil && !yield(node, ms) {
+		for beat := range slices.Chunk(h.beats, 2) {
+			node, err := beat[0].ToString()
+			if err != nil || len(beat) < 2 {
+				continue
+			}
+			if at, err := beat[1].AsFloat64(); err == nil && !yield(node, int64(at)) {
 				return
 			}
 		}
@@ -63,6 +69,9 @@ func (c *Cell) Heard(ctx context.Context, sinceMS int64, limit int, quiet Quiet)
 	}
 	args := []string{strconv.FormatInt(sinceMS, 10), strconv.Itoa(limit), allow}
 	r := script.ReadReply(c.runner.Call(ctx, c.scripts["heard"], []string{c.layout.Version()}, args))
-	out = Heard{NowMS: r.Number(), beats: r.Text()}
+	out.NowMS = r.Number()
+	if beats, ok := r.Next(); ok {
+		out.beats, r.Err = beats.ToArray()
+	}
 	return out, r.Err
 }

@@ -29,11 +29,10 @@ func (r *rig) heardOf(page int) map[string]int64 {
 		if err != nil {
 			r.t.Fatal(err)
 		}
-		read := 0
 		for node, at := range h.All() {
-			all[node], since, read = at, at, read+1
+			all[node], since = at, at
 		}
-		if read < page {
+		if h.Len() < page {
 			return all
 		}
 	}
@@ -167,6 +166,11 @@ func TestHeard(t *testing.T) {
 		}
 		if _, err := r.Deregister(r.ctx(), "n0", r.field(r.l.Node("n0"), "epoch")); err != nil {
 			t.Fatal(err)
+		}
+		r.do("ZADD", r.l.Heartbeats(), "5.5", "an odd one", "7", "", "8", "other")
+		odd := map[string]int64{"an odd one": 5, "": 7, "other": 8}
+		if h, err := r.Heard(r.ctx(), 0, 3, QuietAsBefore); err != nil || h.Len() != 3 || !maps.Equal(maps.Collect(h.All()), odd) {
+			t.Errorf("%v, %v, want %v", maps.Collect(h.All()), err, odd)
 		}
 		r.do("ZADD", r.l.Heartbeats(), "5", "old", "9999999999999", "future")
 		if _, ok := r.heardOf(10)["future"]; ok {

@@ -8,7 +8,7 @@
 --   quiet
 -- ARGV[1] since, ms, itself included   ARGV[2] page size
 -- ARGV[3] for how long heartbeats may be quiet, ms; 0 ends that; '' says nothing of it
--- Returns {now, 'node ms ...'}
+-- Returns {now, {node, ms, ...}}
 -- Foreign keys: index:heartbeats zset, of this cell: node -> its last quiet heartbeat, ms. It is not
 -- in KEYS because it may be missing while a hash slot migrates.
 -- Redis 7.0. Cost: O(page).
@@ -31,4 +31,4 @@ elseif quiet ~= '' then
     redis.pcall('ZREMRANGEBYSCORE', heartbeats_key, '-inf', now - STAYS)
   end
 end
-return {at, table.concat(beats, ' ')}
+return {at, beats}
