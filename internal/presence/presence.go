@@ -45,8 +45,8 @@ type Replica struct {
 	AtMS int64
 	// Figures is what it reports beside, which only the receiver reads; "" for none.
 	Figures string
-	// Features lists the features in its status, only in an answer.
-	Features []string
+	// ReadsHeartbeats says that its release reads the heartbeats that have no event, only in an answer.
+	ReadsHeartbeats bool
 	// Status is what it says of itself, only for a call; "" if it is as before.
 	Status string
 }

@@ -55,14 +55,13 @@ func (s *Store) present(ctx context.Context, r Replica, limit time.Duration, sta
 		return nil, fmt.Errorf("presence of replica %s: %w", r.Name, err)
 	}
 	var all []Replica
-	for of := range slices.Chunk(reply, 5) {
+	for of := range slices.Chunk(reply, 4) {
 		ms, _ := strconv.ParseInt(of[1], 10, 64) // another release may write anything
 		at, _ := strconv.ParseInt(of[2], 10, 64)
-		r := Replica{Name: of[0], HeartbeatLimit: time.Duration(ms) * time.Millisecond, AtMS: at, Figures: of[3]}
-		if of[4] != "" {
-			r.Features = strings.Fields(of[4])
-		}
-		all = append(all, r)
+		all = append(all, Replica{
+			Name: of[0], HeartbeatLimit: time.Duration(ms) * time.Millisecond, AtMS: at, Figures: of[3],
+			ReadsHeartbeats: strings.HasPrefix(of[1], "+"),
+		})
 	}
 	slices.SortFunc(all, func(a, b Replica) int { return strings.Compare(a.Name, b.Name) })
 	return all, nil
@@ -96,20 +95,16 @@ func (s *Store) Statuses(ctx context.Context) (map[string]string, error) {
 	return all, nil
 }
 
-const (
-	// FeatureExpects is the feature of a release that knows what pools expect of their nodes.
-	FeatureExpects = "expects"
-	// FeatureHeartbeats is the feature of a release that reads the heartbeats that have no event.
-	FeatureHeartbeats = "heartbeats"
-)
+// FeatureExpects is the feature of a release that knows what pools expect of their nodes.
+const FeatureExpects = "expects"
 
 // Features lists what this release does and an earlier one does not. A replica's status, a JSON
 // object, has them in its field features.
-func Features() []string { return []string{FeatureExpects, FeatureHeartbeats} }
+func Features() []string { return []string{FeatureExpects} }
 
-// AllHave reports whether all of these replicas, which an answer of presence named, have the feature.
-func AllHave(all []Replica, feature string) bool {
-	return !slices.ContainsFunc(all, func(r Replica) bool { return !slices.Contains(r.Features, feature) })
+// AllReadHeartbeats reports whether all of these replicas, which an answer of presence named, do so.
+func AllReadHeartbeats(all []Replica) bool {
+	return !slices.ContainsFunc(all, func(r Replica) bool { return !r.ReadsHeartbeats })
 }
 
 // Lacking returns the running replicas whose status does not have the feature, sorted.

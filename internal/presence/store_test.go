@@ -52,7 +52,7 @@ func TestPresence(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(replicas(want...), got, cmpopts.IgnoreFields(Replica{}, "AtMS")); diff != "" {
+			if diff := cmp.Diff(replicas(want...), got, cmpopts.IgnoreFields(Replica{}, "AtMS", "ReadsHeartbeats")); diff != "" {
 				t.Error(diff)
 			}
 		}
@@ -190,12 +190,8 @@ func TestLacking(t *testing.T) {
 		s := NewStore(r.Runner)
 		present := func(name, status string, want ...string) {
 			t.Helper()
-			all, err := s.Present(t.Context(), Replica{Name: name, Status: status}, time.Minute)
-			if err != nil {
+			if _, err := s.Present(t.Context(), Replica{Name: name, Status: status}, time.Minute); err != nil {
 				t.Fatal(err)
-			}
-			if AllHave(all, FeatureExpects) != (len(want) == 0) {
-				t.Errorf("the answer says %+v, and %v lack it", all, want)
 			}
 			if got, err := s.Lacking(t.Context(), FeatureExpects); err != nil || !slices.Equal(got, want) {
 				t.Errorf("%v lack it, expected %v, %v", got, want, err)
@@ -216,15 +212,15 @@ func TestLacking(t *testing.T) {
 }
 
 // TestEarlierReplicaReturns: an earlier release that takes the name of a killed replica within the
-// limit says nothing of features, and does not inherit them.
+// limit does not read heartbeats, although that one did.
 func TestEarlierReplicaReturns(t *testing.T) {
 	scripttest.Backends(t, func(t *testing.T, r *scripttest.Rig) {
 		s := NewStore(r.Runner)
-		lacks := func(want bool, status string) {
+		present := func(name string, want bool) {
 			t.Helper()
-			all, err := s.Present(t.Context(), Replica{Name: "a", HeartbeatLimit: time.Second, Status: status}, time.Minute)
-			if err != nil || AllHave(all, FeatureHeartbeats) == want {
-				t.Errorf("%+v, %v, want that one lacks the feature: %t", all, err, want)
+			all, err := s.Present(t.Context(), Replica{Name: name, HeartbeatLimit: time.Second}, time.Minute)
+			if err != nil || AllReadHeartbeats(all) != want {
+				t.Errorf("%+v, %v, want that all read heartbeats: %t", all, err, want)
 			}
 			for _, replica := range all {
 				if replica.HeartbeatLimit != time.Second {
@@ -232,19 +228,11 @@ func TestEarlierReplicaReturns(t *testing.T) {
 				}
 			}
 		}
-		const status = `{"features":["heartbeats"]}`
-		b := Replica{Name: "b", HeartbeatLimit: time.Second, Status: status}
-		if _, err := s.Present(t.Context(), b, time.Minute); err != nil {
-			t.Fatal(err)
-		}
-		lacks(false, status)
+		present("b", true)
+		present("a", true)
 		r.Do("ZADD", s.keys.replicas, strconv.FormatInt(r.NowMS(), 10), "b")
 		r.Do("HSET", s.keys.limits, "b", "1000")
-		lacks(true, "")
-		b.Status = ""
-		if _, err := s.Present(t.Context(), b, time.Minute); err != nil {
-			t.Fatal(err)
-		}
-		lacks(false, "")
+		present("a", false)
+		present("b", true)
 	})
 }

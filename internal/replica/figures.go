@@ -33,7 +33,7 @@ func (r *Replica) newHistory(cfg config.Replica, f *fleet, log *zap.Logger) (*hi
 // observe hands the answers of presence to the cache and the history. k may be nil.
 func observe(c *cache.Cache, k *history.Keeper) func(nowMS int64, all []presence.Replica) {
 	return func(nowMS int64, all []presence.Replica) {
-		c.AllowQuiet(presence.AllHave(all, presence.FeatureHeartbeats))
+		c.AllowQuiet(presence.AllReadHeartbeats(all))
 		if k != nil {
 			k.Observe(nowMS, reportsOf(all))
 		}

@@ -5,15 +5,14 @@
 --
 -- KEYS[1] replicas  zset: replica -> when it last said so, ms
 -- KEYS[2] replicas:heartbeat_limit  hash: replica -> its heartbeat limit, ms; with a + before it if
---   the release writes a status that has features
+--   the release reads heartbeats that have no event
 -- KEYS[3] replicas:figures  hash: replica -> its figures, a binary text
 -- ARGV[1] replica   ARGV[2] limit, ms   ARGV[3] '0' if it leaves   ARGV[4] its heartbeat limit, ms
 -- KEYS[4] replicas:status  hash: replica -> its status, a text
 -- ARGV[5] its figures   ARGV[6] its status, '' if it is as before
--- Returns {replica, heartbeat limit, when it last said so (ms), figures, features, ...} of the running
---   replicas, the caller among them unless it leaves; in no order. Features are the names in the status'
---   field features, with a space behind each. A replica of an older release has '0' as its limit, or '' as
---   its figures, and no features, even if a replica that died left a status under its name.
+-- Returns {replica, heartbeat limit as in KEYS[2], when it last said so (ms), figures, ...} of the
+--   running replicas, the caller among them unless it leaves; in no order. A replica of an older
+--   release has '0' as its limit, or '' as its figures.
 -- Redis 7.0. Cost: O(replicas).
 local replicas_key, limits_key, figures_key, status_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local replica, limit = ARGV[1], tonumber(ARGV[2])
@@ -46,21 +45,11 @@ elseif ARGV[6] ~= '' then
   redis.call('HSET', status_key, replica, ARGV[6])
   redis.call('PEXPIRE', status_key, STATUS_LIMIT)
 end
-local statuses = {}
-local told = redis.call('HGETALL', status_key)
-for i = 1, #told, 2 do statuses[told[i]] = told[i + 1] end
-local function features(status)
-  local list = string.match(status or '', '"features":(%[[^%]]*%])') or '[]'
-  local names = ''
-  for name in string.gmatch(list, '"([%w_]+)"') do names = names .. name .. ' ' end
-  return names
-end
 local limits, figures, out = noted(limits_key, '+' .. ARGV[4]), noted(figures_key, ARGV[5]), {}
 local all = redis.call('ZRANGE', replicas_key, 0, -1, 'WITHSCORES')
 for i = 1, #all, 2 do
   local name, n = all[i], #out
   out[n + 1], out[n + 2], out[n + 3], out[n + 4] = name, limits[name] or '0', all[i + 1], figures[name] or ''
-  out[n + 5] = string.sub(limits[name] or '', 1, 1) == '+' and features(statuses[name]) or ''
   limits[name], figures[name] = nil, nil
 end
 for name in pairs(limits) do redis.call('HDEL', limits_key, name) end
