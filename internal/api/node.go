@@ -51,7 +51,7 @@ type NodeStatus struct {
 	RegisteredAtMS  int64           `json:"registered_at_ms" doc:"The store's clock, in milliseconds since 1970."`
 	LastHeartbeatMS int64           `json:"last_heartbeat_ms" doc:"The store's clock, in milliseconds since 1970."`
 	MemberOf        []string        `json:"member_of,omitempty" doc:"The pools that the node is in: those that it names, and those that list it or whose rule it satisfies."`
-	Resources       json.RawMessage `json:"resources,omitempty" doc:"What the node's agent said last of the machine; most heartbeats say nothing of it. at_ms is when, by the store's clock, in milliseconds since 1970; ages_ms is how long before that the figures of each collector were taken."`
+	Resources       json.RawMessage `json:"resources,omitempty" doc:"What the node's agent said last of the machine; most heartbeats say nothing of it. at_ms is when, by the store's clock, in milliseconds since 1970, and may be 10 minutes ago for an idle node whose figures stay the same; ages_ms is how long before that the figures of each collector were taken."`
 	Connection      *NodeConnection `json:"connection,omitempty" doc:"By which replica the node's agent reaches the store. Absent for an agent that has a connection of its own, and where the store did not say it in time."`
 	Checked         string          `json:"checked,omitempty" enum:"fresh,timeout" doc:"With checked=true: whether the store confirmed this state, or did not answer in time."`
 	Freshness
