@@ -144,7 +144,7 @@ func (r reader) record(key, id string) (Record, error) {
 
 func (r reader) slots(key string) (string, error) {
 	fields, err := r.Do(r.ctx, r.B().Hgetall().Key(key).Build()).AsStrMap()
-	if err != nil || len(fields) == 0 || len(fields) == 1 && fields["sum"] == "0" {
+	if err != nil || len(fields) == 0 || len(fields) == 1 && strings.Trim(fields["sum"], "0") == "" {
 		return "", err
 	}
 	return fmt.Sprint(fields), nil
