@@ -34,8 +34,7 @@ func (w *Worker) heartbeats(ctx context.Context) {
 	d := w.decider(&asked)
 	timer := time.NewTimer(jitter(w.cfg.HeartbeatInterval))
 	defer timer.Stop()
-	pauses := retry.Pauses()
-	tell := sync.OnceFunc(d.Forget) // the resources bring the reason of a leave
+	pauses, tell := retry.Pauses(), sync.OnceFunc(d.Forget) // the resources bring the reason of a leave
 	defer w.turned.Store(nil)
 	for {
 		w.turn()

@@ -28,7 +28,7 @@ func newMetrics(c *Cache, reg prometheus.Registerer) *metrics {
 		events: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "freeslot_cache_events_total", Help: "Node events received.",
 		}, []string{"event"}),
-		heard:        counter("freeslot_cache_heartbeats_read_total", "Quiet heartbeats read, which no event tells of: one every 3 s of each idle node."),
+		heard:        counter("freeslot_cache_heartbeats_read_total", "Quiet heartbeats read: one every 3 s a node."),
 		badEvents:    counter("freeslot_cache_bad_events_total", "Node events that could not be read."),
 		gaps:         counter("freeslot_cache_gaps_total", "Gaps seen in the revisions of node events."),
 		resyncErrors: counter("freeslot_cache_resync_errors_total", "Comparisons with Redis that failed."),
