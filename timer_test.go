@@ -59,16 +59,24 @@ func timersOf(t *testing.T, file string) (places int) {
 		t.Fatal(err)
 	}
 	ast.Inspect(tree, func(n ast.Node) bool {
-		f, ok := n.(*ast.SelectorExpr)
-		if !ok {
-			return true
-		}
-		of, ok := f.X.(*ast.Ident)
-		if ok && of.Name == "time" &&
-			slices.Contains([]string{"NewTicker", "NewTimer", "AfterFunc", "After", "Tick"}, f.Sel.Name) {
+		if call, ok := n.(*ast.CallExpr); ok && makesTimer(call.Fun) {
 			places++
 		}
 		return true
 	})
 	return places
+}
+
+// makesTimer knows package time, and StoppedTimer of package socket, also from within.
+func makesTimer(f ast.Expr) bool {
+	if within, ok := f.(*ast.Ident); ok {
+		return within.Name == "StoppedTimer"
+	}
+	selected, ok := f.(*ast.SelectorExpr)
+	if !ok {
+		return false
+	}
+	of, ok := selected.X.(*ast.Ident)
+	return ok && (selected.Sel.Name == "StoppedTimer" || of.Name == "time" &&
+		slices.Contains([]string{"NewTicker", "NewTimer", "AfterFunc", "After", "Tick"}, selected.Sel.Name))
 }

@@ -48,19 +48,19 @@ func (s *session) take(text []byte) (by *socket.Order) {
 	if !utf8.Valid(text) {
 		return s.noText(websocket.StatusInvalidFramePayloadData, "the frame is not valid UTF-8")
 	}
-	var of taken
+	var together joint
 	err := frame.DecodeRequests(text, func(req *frame.Request) error {
 		if s.node == "" {
 			by = s.hello(req)
 		} else {
-			by = s.start(req, &of)
+			by = s.start(req, &together)
 		}
 		if by != nil {
 			return errEnded
 		}
 		return nil
 	})
-	s.startTaken(&of) // those before a defect too
+	s.startJoint(&together) // those before a defect too
 	if err != nil && by == nil {
 		return s.defect(wire.AsError(err))
 	}

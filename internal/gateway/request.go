@@ -37,12 +37,12 @@ type request struct {
 	size int
 }
 
-// taken holds the requests that go with the others of their frame.
-type taken struct{ ends, progress []request }
+// joint holds the requests of a frame that go together.
+type joint struct{ ends, progress []request }
 
-// start starts a request. A complete or a progress only joins taken, for the caller to start with
-// those of its frame. start returns the order to end the session, or nil if the session goes on.
-func (s *session) start(message *frame.Request, taken *taken) *socket.Order {
+// start starts a request. A complete or a progress only joins rest, which the caller starts at the
+// frame's end. start returns the order to end the session, or nil if the session goes on.
+func (s *session) start(message *frame.Request, rest *joint) *socket.Order {
 	typ := message.Type
 	handle := handlers[typ]
 	switch {
@@ -56,7 +56,7 @@ func (s *session) start(message *frame.Request, taken *taken) *socket.Order {
 		return s.defect(freeslot.Invalid("id", "is 0 or missing, expected a number from 1"))
 	}
 	if typ == frame.TypeHeartbeat {
-		s.startTaken(taken) // hold may wait
+		s.startJoint(rest) // hold may wait
 	}
 	req := request{message, sizeOf(message)}
 	switch {
@@ -64,9 +64,9 @@ func (s *session) start(message *frame.Request, taken *taken) *socket.Order {
 	case typ == frame.TypeHeartbeat:
 		s.heartbeat(req)
 	case typ == frame.TypeComplete:
-		taken.ends = append(taken.ends, req)
+		rest.ends = append(rest.ends, req)
 	case typ == frame.TypeProgress:
-		taken.progress = append(taken.progress, req)
+		rest.progress = append(rest.progress, req)
 	default:
 		// This runs even if the session ends meanwhile, because the request was read.
 		s.requests.Go(func() {
@@ -78,10 +78,10 @@ func (s *session) start(message *frame.Request, taken *taken) *socket.Order {
 	return nil
 }
 
-// startTaken starts what was taken so far, and empties taken.
-func (s *session) startTaken(taken *taken) {
-	ends, progress := taken.ends, taken.progress
-	taken.ends, taken.progress = nil, nil
+// startJoint starts what a frame has brought so far.
+func (s *session) startJoint(of *joint) {
+	ends, progress := of.ends, of.progress
+	*of = joint{}
 	s.complete(ends)
 	if len(progress) > 0 {
 		s.requests.Go(func() { s.progress(progress) })
